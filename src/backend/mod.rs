@@ -1,0 +1,1 @@
+//! Arithmetic and cache storage behind the trait that the decoder is generic over.

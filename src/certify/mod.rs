@@ -1,0 +1,1 @@
+//! From protocol, panels and records to verdicts and certificates.

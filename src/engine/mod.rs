@@ -1,0 +1,162 @@
+//! The object-safe seam between panels and whatever runs the model.
+//!
+//! An engine knows its model and worker, opens one arm (a recipe with its scales and a batch
+//! layout) at a time, generates greedily and scores text. It knows nothing of panels or rules.
+
+use std::ops::ControlFlow;
+
+use crate::recipe::Recipe;
+use crate::schema::{Engagement, Finish, KvTotals, LayerAbsmax, ModelIdentity, WorkerIdentity};
+
+/// Whatever runs a model. See the module documentation.
+pub trait Engine {
+    /// The model's identity.
+    fn model(&self) -> &ModelIdentity;
+
+    /// The worker's identity.
+    fn worker(&self) -> &WorkerIdentity;
+
+    /// Whether this worker can run `recipe` on this model.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`], naming what cannot be applied.
+    fn supports(&self, recipe: &Recipe) -> Result<(), EngineError>;
+
+    /// A good number of cases to hand over at once: records are appended and synced per batch.
+    fn batch_cases(&self) -> usize;
+
+    /// Largest absolute key and value per layer over native runs of `documents` (token ids),
+    /// each followed by `forced_tokens` greedy tokens with end-of-sequence ignored.
+    ///
+    /// # Errors
+    /// As [`Engine::generate`].
+    fn calibrate(
+        &mut self,
+        documents: &[Vec<u32>],
+        forced_tokens: u32,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<LayerAbsmax>, EngineError>;
+
+    /// Opens an arm and reads its engagement back from a probe sequence. Closes the arm before.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] or [`EngineError::Worker`].
+    fn open_arm(&mut self, setup: &ArmSetup) -> Result<Engagement, EngineError>;
+
+    /// Generates greedily for every request, in any order; each outcome is reported once.
+    ///
+    /// # Errors
+    /// [`EngineError::Worker`] ends the run; what concerns one case is its [`CaseError`].
+    fn generate(
+        &mut self,
+        requests: &[GenerateRequest],
+        observer: &mut dyn GenerateObserver,
+    ) -> Result<(), EngineError>;
+
+    /// Sums the negative log-likelihood of the last targets of every request.
+    ///
+    /// # Errors
+    /// As [`Engine::generate`].
+    fn score(
+        &mut self,
+        requests: &[ScoreRequest],
+        observer: &mut dyn ScoreObserver,
+    ) -> Result<(), EngineError>;
+}
+
+/// One arm.
+#[derive(Clone, Debug)]
+pub struct ArmSetup {
+    /// The recipe.
+    pub recipe: Recipe,
+    /// Largest absolute values per layer, where the recipe has fixed scales.
+    pub absmax: Option<Vec<LayerAbsmax>>,
+    /// Batch layout. Results do not depend on it; the A/A arm uses another one to show that.
+    pub layout: BatchLayout,
+    /// Token ids of the probe sequence from which engagement is read back.
+    pub probe: Vec<u32>,
+}
+
+/// How sequences are laid out in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLayout {
+    /// Sequences decoded side by side.
+    pub slots: usize,
+    /// Prompt tokens per forward pass.
+    pub prefill_chunk: usize,
+}
+
+/// A prompt to continue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GenerateRequest {
+    /// Exact prompt token ids.
+    pub prompt_ids: Vec<u32>,
+    /// Most new tokens.
+    pub max_new_tokens: u32,
+}
+
+/// A finished generation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generation {
+    /// Generated text, special tokens left out.
+    pub text: String,
+    /// Generated token ids, the stop token included.
+    pub ids: Vec<u32>,
+    /// Why it ended.
+    pub finish: Finish,
+    /// What the sequence stored in the cache (built-in workers).
+    pub kv: Option<KvTotals>,
+}
+
+/// A window to score.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScoreRequest {
+    /// Token ids of the window.
+    pub ids: Vec<u32>,
+    /// Scored targets at its end.
+    pub targets: u32,
+}
+
+/// A scored window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Score {
+    /// Sum over the targets, natural log, in nats; f64 sum of terms from f32 logits.
+    pub nll_sum: f64,
+    /// What the sequence stored in the cache (built-in workers).
+    pub kv: Option<KvTotals>,
+}
+
+/// Hears of progress between forward passes and may stop the work.
+pub trait Observer {
+    /// `tokens` more prompt or new tokens were processed. Break to stop: requests that have not
+    /// finished are dropped without an outcome.
+    fn tokens(&mut self, tokens: u64) -> ControlFlow<()>;
+}
+
+/// Hears of finished generations.
+pub trait GenerateObserver: Observer {
+    /// Request number `index` finished.
+    fn generated(&mut self, index: usize, outcome: Result<Generation, CaseError>);
+}
+
+/// Hears of finished scores.
+pub trait ScoreObserver: Observer {
+    /// Request number `index` finished.
+    fn scored(&mut self, index: usize, outcome: Result<Score, CaseError>);
+}
+
+/// What went wrong with one case; recorded, and blocks a pass.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CaseError(pub String);
+
+/// What went wrong with the engine.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The model or layout cannot do this; no quality claim follows.
+    #[error("unsupported: {0}")]
+    Unsupported(String),
+    /// The worker failed.
+    #[error("worker failure: {0}")]
+    Worker(String),
+}

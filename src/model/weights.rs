@@ -1,0 +1,79 @@
+//! The seam between weight files and backends.
+
+use crate::schema::FileDigest;
+
+/// Elements of one tensor, row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TensorData {
+    /// 32-bit floats (F32 checkpoints and dequantised GGUF blocks).
+    F32(Vec<f32>),
+    /// IEEE half.
+    F16(Vec<half::f16>),
+    /// bfloat16.
+    Bf16(Vec<half::bf16>),
+}
+
+impl TensorData {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            TensorData::F32(v) => v.len(),
+            TensorData::F16(v) => v.len(),
+            TensorData::Bf16(v) => v.len(),
+        }
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Weights by their Hugging Face names (`model.layers.0.self_attn.q_proj.weight`), whatever file
+/// they come from; rows of projections are output features (`[out, in]`).
+pub trait WeightSource {
+    /// Reads one tensor, checks its shape and that every element is finite.
+    ///
+    /// # Errors
+    /// Names the file and tensor, what was found and what was expected.
+    fn load(&self, name: &str, shape: &[usize]) -> Result<TensorData, ModelError>;
+
+    /// Whether a tensor of that name exists.
+    fn contains(&self, name: &str) -> bool;
+
+    /// Digests of the weight files, sorted by path.
+    fn files(&self) -> &[FileDigest];
+}
+
+/// What is wrong with a model's files.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// A file cannot be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// File.
+        path: String,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// A file says something wrong.
+    #[error("{path}: {what}: found {found}, expected {expected}")]
+    Invalid {
+        /// File.
+        path: String,
+        /// What part of it.
+        what: String,
+        /// What was found.
+        found: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// The files ask for something that is not applied; never ignored silently.
+    #[error("{path}: unsupported: {what}")]
+    Unsupported {
+        /// File.
+        path: String,
+        /// What is asked, by its name in the file.
+        what: String,
+    },
+}

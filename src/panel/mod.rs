@@ -1,0 +1,1 @@
+//! Panels: build, prompt, and the runner.

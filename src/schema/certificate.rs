@@ -1,0 +1,236 @@
+//! The certificate: verdicts, bounds, identities and digests of one candidate arm.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Engagement, FileDigest, ModelIdentity, ObjectiveName, ToolIdentity, WorkerIdentity};
+
+/// Schema name of [`Certificate`] documents.
+pub const CERTIFICATE_SCHEMA: &str = "kvassay.certificate/1";
+
+/// One candidate arm against its controls.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Certificate {
+    /// Always [`CERTIFICATE_SCHEMA`].
+    pub schema: String,
+    /// The tool that issued it.
+    pub tool: ToolIdentity,
+    /// The protocol.
+    pub protocol: CertificateProtocol,
+    /// The model.
+    pub model: ModelIdentity,
+    /// The worker.
+    pub worker: WorkerIdentity,
+    /// The recipe and its cost.
+    pub recipe: CertificateRecipe,
+    /// Verdicts with the rules behind them.
+    pub objectives: Objectives,
+    /// Degradation per endpoint: a family apart from the verdicts.
+    pub degradation: Vec<Degradation>,
+    /// The A/A arm; absent where there is none.
+    pub aa: Option<AaResult>,
+    /// Proof that the recipe was engaged.
+    pub engagement: Option<Engagement>,
+    /// Cache bytes.
+    pub memory: MemoryFigures,
+    /// Counts of the candidate arm, and of the controls beside it.
+    pub counts: Counts,
+    /// Every input file with its digest, paths relative to the run directory.
+    pub evidence: Vec<FileDigest>,
+    /// What was not established and what a reader must know.
+    pub caveats: Vec<String>,
+}
+
+/// Name and digest of the protocol.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateProtocol {
+    /// Name.
+    pub name: String,
+    /// SHA-256 of the canonical JSON.
+    pub sha256: String,
+}
+
+/// The recipe and its bytes per token.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateRecipe {
+    /// Name.
+    pub name: String,
+    /// Canonical spec.
+    pub spec: String,
+    /// Cache bytes per token over all layers, inline scales included.
+    pub bytes_per_token: u64,
+    /// The same for the native cache.
+    pub native_bytes_per_token: u64,
+}
+
+/// Both objectives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Objectives {
+    /// `gross_loss`, `nll`, `retrieval`.
+    pub preservation: ObjectiveResult,
+    /// `net_change`, `nll`, `retrieval`.
+    pub aggregate: ObjectiveResult,
+}
+
+impl Objectives {
+    /// The result of one objective.
+    pub fn get(&self, name: ObjectiveName) -> &ObjectiveResult {
+        match name {
+            ObjectiveName::Preservation => &self.preservation,
+            ObjectiveName::Aggregate => &self.aggregate,
+        }
+    }
+}
+
+/// Verdict of one objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Every rule holds against every control.
+    Pass,
+    /// Too little evidence; no proof of harm.
+    NotEstablished,
+    /// Evidence is missing, doubled, errored or not finite.
+    Incomplete,
+    /// The model or layout cannot run this recipe: no quality claim.
+    Unsupported,
+    /// Post hoc: rules are shown, nothing is certified.
+    Descriptive,
+}
+
+/// Verdict, reason and rules of one objective.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectiveResult {
+    /// Verdict.
+    pub verdict: Verdict,
+    /// Machine-readable reason (`bound_exceeds_limit`, `control_too_weak`, `missing_records`, …);
+    /// `null` for a pass.
+    pub reason: Option<String>,
+    /// One sentence for people that names panel, control and figures; `null` for a pass.
+    pub detail: Option<String>,
+    /// Rules, per panel and control.
+    pub rules: Vec<RuleResult>,
+}
+
+/// One rule on one panel against one control.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleResult {
+    /// `gross_loss`, `net_change`, `nll` or `retrieval`.
+    pub rule: String,
+    /// Panel name.
+    pub panel: String,
+    /// Control arm.
+    pub control: String,
+    /// `clopper-pearson`, `tango` or `percentile-bootstrap`.
+    pub method: String,
+    /// Pairs (questions, cases or documents).
+    pub pairs: u64,
+    /// Pairs that the control answered right (math, retrieval).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_correct: Option<u64>,
+    /// Pairs that the candidate answered right (math, retrieval).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub candidate_correct: Option<u64>,
+    /// Control right, candidate wrong (math, retrieval).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<u64>,
+    /// Control wrong, candidate right (math, retrieval).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gained: Option<u64>,
+    /// `lost / control_correct`; absent where the control answered nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_of_control_correct: Option<f64>,
+    /// Mean NLL per target of the control, in nats (NLL).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_mean: Option<f64>,
+    /// Mean NLL per target of the candidate, in nats (NLL).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub candidate_mean: Option<f64>,
+    /// Point estimate, a proportion.
+    pub estimate: f64,
+    /// One-sided bound at `alpha`.
+    pub bound: f64,
+    /// Monte-Carlo standard error of the bound (NLL).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monte_carlo_se: Option<f64>,
+    /// Limit.
+    pub limit: f64,
+    /// One-sided alpha of this rule.
+    pub alpha: f64,
+    /// Whether the bound respects the limit.
+    pub pass: bool,
+}
+
+/// Degradation at one endpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Degradation {
+    /// Panel name.
+    pub endpoint: String,
+    /// Established against every control.
+    pub established: bool,
+    /// The least favourable bound over the controls: upper Tango bound of net change (math,
+    /// retrieval), lower bootstrap bound of the relative increase (NLL).
+    pub bound: Option<f64>,
+    /// Alpha per endpoint.
+    pub alpha: f64,
+}
+
+/// Native against native.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AaResult {
+    /// First arm right, second wrong (math and retrieval together).
+    pub lost: u64,
+    /// First arm wrong, second right.
+    pub gained: u64,
+    /// Compared records.
+    pub records: u64,
+    /// Same tokens and the same NLL bits in every record.
+    pub identical_bits: bool,
+}
+
+/// Cache bytes of the recipe against native.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryFigures {
+    /// Tokens per page.
+    pub page_tokens: u32,
+    /// Cache bytes per token.
+    pub bytes_per_token: u64,
+    /// Native cache bytes per token.
+    pub native_bytes_per_token: u64,
+    /// `1 - bytes_per_token / native_bytes_per_token`.
+    pub saved: f64,
+}
+
+/// Outcomes that are counted apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counts {
+    /// Candidate answers cut by the allowance.
+    pub truncated: u64,
+    /// Candidate answers from which no number could be parsed.
+    pub unparsed: u64,
+    /// Errored candidate cases.
+    pub errors: u64,
+    /// The same three for each control arm.
+    pub controls: std::collections::BTreeMap<String, ControlCounts>,
+}
+
+/// Outcomes of a control arm that are counted apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControlCounts {
+    /// Answers cut by the allowance.
+    pub truncated: u64,
+    /// Answers from which no number could be parsed.
+    pub unparsed: u64,
+    /// Errored cases.
+    pub errors: u64,
+}

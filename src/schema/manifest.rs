@@ -1,0 +1,148 @@
+//! The manifest of a run: what ran, on what, under which protocol.
+
+use serde::{Deserialize, Serialize};
+
+use super::{FileDigest, Protocol};
+
+/// Schema name of [`Manifest`] documents.
+pub const MANIFEST_SCHEMA: &str = "kvassay.run/1";
+
+/// `run.json`: synced before the first record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Always [`MANIFEST_SCHEMA`].
+    pub schema: String,
+    /// The tool that ran.
+    pub tool: ToolIdentity,
+    /// The whole protocol, so that a run is complete in itself.
+    pub protocol: Protocol,
+    /// SHA-256 of the protocol's canonical JSON.
+    pub protocol_sha256: String,
+    /// The model.
+    pub model: ModelIdentity,
+    /// The worker.
+    pub worker: WorkerIdentity,
+    /// Materialised panels, in the protocol's order.
+    pub panels: Vec<ManifestPanel>,
+    /// Arms, in the order in which they are run.
+    pub arms: Vec<ManifestArm>,
+    /// Cases per panel where `--limit` cut the panels short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// The tool's own identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolIdentity {
+    /// Version from the crate.
+    pub version: String,
+    /// SHA-256 over the sources that the binary was built from.
+    pub source_sha256: String,
+}
+
+impl ToolIdentity {
+    /// Identity of the running binary.
+    pub fn current() -> Self {
+        ToolIdentity {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            source_sha256: env!("KVASSAY_SOURCE_SHA256").to_owned(),
+        }
+    }
+}
+
+/// The model's identity.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelIdentity {
+    /// Name: the folder's or file's name without extension.
+    pub name: String,
+    /// Family: `llama`, `qwen2` or `qwen3`.
+    pub family: String,
+    /// Every file that was read, sorted by path.
+    pub files: Vec<FileDigest>,
+    /// SHA-256 over the sorted list of weight files' digests.
+    pub weights_sha256: String,
+    /// SHA-256 of the tokenizer.
+    pub tokenizer_sha256: String,
+    /// Shape.
+    pub geometry: Geometry,
+}
+
+/// The shape of a model, as far as the cache depends on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Geometry {
+    /// Decoder layers.
+    pub layers: u32,
+    /// Width of the residual stream.
+    pub hidden_size: u32,
+    /// Query heads.
+    pub heads: u32,
+    /// Key/value heads.
+    pub kv_heads: u32,
+    /// Elements per head vector.
+    pub head_dim: u32,
+    /// Vocabulary entries.
+    pub vocab_size: u32,
+    /// Longest sequence that the model's config allows, in tokens.
+    pub context: u32,
+    /// Native cache format: `f16` or `bf16`.
+    pub native_dtype: String,
+}
+
+/// The worker's identity.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerIdentity {
+    /// `cpu`, `cuda` or `http`.
+    pub kind: String,
+    /// Device name.
+    pub device: String,
+    /// Arithmetic, e.g. `f32`.
+    pub arithmetic: String,
+}
+
+/// One materialised panel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManifestPanel {
+    /// Panel name.
+    pub panel: String,
+    /// Panel file relative to the run directory, and its digest; absent where unsupported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileDigest>,
+    /// Number of cases.
+    pub cases: u32,
+    /// Why the panel cannot be run on this model (a length beyond its context, no chat template).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsupported: Option<String>,
+}
+
+/// One arm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManifestArm {
+    /// Arm name: `native`, `native-aa`, `AF`, …
+    pub arm: String,
+    /// What the arm is for.
+    pub role: ArmRole,
+    /// Canonical recipe string.
+    pub recipe: String,
+    /// Why the worker cannot run this arm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsupported: Option<String>,
+}
+
+/// What an arm is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArmRole {
+    /// A native control.
+    Control,
+    /// The control run a second time.
+    Aa,
+    /// A candidate recipe.
+    Candidate,
+}

@@ -1,0 +1,82 @@
+//! Panel cases: one JSON line per case in a materialised panel file.
+
+use serde::{Deserialize, Serialize};
+
+/// Schema name in the first line of a panel file.
+pub const PANEL_SCHEMA: &str = "kvassay.panel/1";
+
+/// First line of a panel file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PanelHeader {
+    /// Always [`PANEL_SCHEMA`].
+    pub schema: String,
+    /// Panel name (`math`, `nll-1k`, …).
+    pub panel: String,
+    /// Task definition and its version, e.g. `gsm8k/1`.
+    pub task: String,
+    /// SHA-256 of the tokenizer (see `Tokenizer::sha256`) for which the panel was materialised.
+    pub tokenizer_sha256: String,
+    /// SHA-256 of each source data file.
+    pub sources: Vec<super::FileDigest>,
+    /// Answer parser that decides correctness, e.g. `gsm8k/1`; empty for NLL.
+    pub parser: String,
+    /// Number of cases that follow.
+    pub cases: u32,
+}
+
+/// One case. Its `case_sha256` in records is the SHA-256 of its line in the panel file,
+/// without the line feed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PanelCase {
+    /// Case name, unique within the panel, e.g. `gsm8k-0000`.
+    pub case: String,
+    /// Chat messages before templating; empty where no chat template is used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<ChatMessage>,
+    /// Exact token ids fed to the model (for NLL: the whole window, BOS included).
+    pub prompt_ids: Vec<u32>,
+    /// What kind of case it is, and what decides its outcome.
+    #[serde(flatten)]
+    pub task: CaseTask,
+}
+
+/// One chat message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChatMessage {
+    /// `system`, `user` or `assistant`.
+    pub role: String,
+    /// Text.
+    pub content: String,
+}
+
+/// What decides a case's outcome.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum CaseTask {
+    /// An exact numeric answer.
+    Math {
+        /// Gold answer as an exact decimal.
+        gold: String,
+        /// Most tokens generated.
+        max_new_tokens: u32,
+    },
+    /// Likelihood of the last tokens of the window.
+    Nll {
+        /// Number of scored targets at the end of `prompt_ids`.
+        targets: u32,
+        /// Title of the source article.
+        article: String,
+    },
+    /// The value of a needle.
+    Retrieval {
+        /// Gold value.
+        gold: String,
+        /// Depth of the needle as a proportion of the haystack, 0 (start) to 1 (end).
+        depth: f64,
+        /// Most tokens generated.
+        max_new_tokens: u32,
+    },
+}

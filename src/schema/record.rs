@@ -1,0 +1,66 @@
+//! Records: one line per case of one arm.
+
+use serde::{Deserialize, Serialize};
+
+use super::KvTotals;
+
+/// Why generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// A stop token.
+    Stop,
+    /// The allowance of new tokens was used up: a truncated answer.
+    Length,
+    /// The case failed.
+    Error,
+}
+
+/// One final record. Fields that a panel does not have are absent. No clock time and no attempt
+/// count, so that a resumed run ends with the same bytes as an uninterrupted one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// Case name.
+    pub case: String,
+    /// SHA-256 of the case's line in the panel file.
+    pub case_sha256: String,
+    /// Number of prompt tokens.
+    pub prompt_tokens: u32,
+    /// Retrieval: depth of the needle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<f64>,
+    /// Math and retrieval: generated text, special tokens left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// Math and retrieval: number of generated tokens, the stop token included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_tokens: Option<u32>,
+    /// Math and retrieval on built-in workers: generated token ids, the stop token included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_ids: Option<Vec<u32>>,
+    /// Math and retrieval: why generation ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish: Option<Finish>,
+    /// Math: parsed answer as an exact decimal; absent where nothing could be parsed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// Math and retrieval: whether the answer is right. Unparsed or truncated is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correct: Option<bool>,
+    /// Math: scores of secondary parsers, by name; recorded, never decisive.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub secondary: std::collections::BTreeMap<String, bool>,
+    /// NLL: number of scored targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<u32>,
+    /// NLL: sum of natural-log negative log-likelihoods over the targets, in nats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nll_sum: Option<f64>,
+    /// What this case stored in the cache, per component (built-in workers).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv: Option<KvTotals>,
+    /// Why the case failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}

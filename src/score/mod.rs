@@ -1,0 +1,1 @@
+//! Frozen, versioned answer parsers and exact-match scoring. Pure.

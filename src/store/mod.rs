@@ -1,0 +1,1 @@
+//! Run directories: append, sync, lock, resume, atomic replace.
