@@ -1,1 +1,238 @@
 //! Arithmetic and cache storage behind the trait that the decoder is generic over.
+//!
+//! Promise of every backend: the bits of a row's result depend on that row (and, in attention, on
+//! its own sequence) and on the recipe, never on which other rows stand in the tensor, on the
+//! chunking of a prompt or on the number of slots.
+
+use crate::recipe::{NativeDtype, Recipe};
+use crate::schema::{KvTotals, LayerAbsmax};
+
+/// Elements of one tensor, row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TensorData {
+    /// 32-bit floats (F32 checkpoints and dequantised GGUF blocks).
+    F32(Vec<f32>),
+    /// IEEE half.
+    F16(Vec<half::f16>),
+    /// bfloat16.
+    Bf16(Vec<half::bf16>),
+}
+
+impl TensorData {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            TensorData::F32(v) => v.len(),
+            TensorData::F16(v) => v.len(),
+            TensorData::Bf16(v) => v.len(),
+        }
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Shape and recipe of a physical cache.
+#[derive(Clone, Debug)]
+pub struct CacheLayout {
+    /// Decoder layers.
+    pub layers: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Elements per head vector.
+    pub head_dim: usize,
+    /// Format of native components.
+    pub native: NativeDtype,
+    /// Sequences held side by side.
+    pub slots: usize,
+    /// Most tokens per sequence.
+    pub slot_tokens: usize,
+    /// What is stored.
+    pub recipe: Recipe,
+    /// Largest absolute values per layer, where the recipe has fixed scales.
+    pub absmax: Option<Vec<LayerAbsmax>>,
+}
+
+/// Where a row belongs: its sequence and its position therein.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheRow {
+    /// Slot number.
+    pub slot: usize,
+    /// Position from 0.
+    pub position: usize,
+}
+
+/// Rotary angles per position, shared by all layers: `cos` and `sin` are `[positions, head_dim/2]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RotaryTable {
+    /// Cosines, already multiplied by the attention factor.
+    pub cos: Vec<f32>,
+    /// Sines, likewise.
+    pub sin: Vec<f32>,
+    /// Half of head_dim.
+    pub half: usize,
+}
+
+/// What went wrong in a backend.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// The backend cannot apply what is asked.
+    #[error("unsupported: {0}")]
+    Unsupported(String),
+    /// The device or an allocation failed.
+    #[error("{0}")]
+    Device(String),
+}
+
+/// Operations of the decoder. Tensors are row-major `[rows, width]`; a row is one token.
+///
+/// Every operation may fail on a device; shapes are the caller's contract and a violation panics.
+pub trait Backend {
+    /// Activations, `[rows, width]`.
+    type Tensor;
+    /// Projection weight `[out, in]` in whatever layout the backend multiplies fastest.
+    type Weight;
+    /// Norm weight or bias, `[width]`.
+    type Vector;
+    /// Physical cache of all layers and slots.
+    type Cache;
+
+    /// Name of the device.
+    fn device(&self) -> String;
+
+    /// Arithmetic, e.g. `f32`.
+    fn arithmetic(&self) -> String;
+
+    /// Takes over a projection weight `[out, inner]`.
+    fn weight(
+        &self,
+        data: TensorData,
+        out: usize,
+        inner: usize,
+    ) -> Result<Self::Weight, BackendError>;
+
+    /// Takes over a norm weight or bias.
+    fn vector(&self, data: TensorData) -> Result<Self::Vector, BackendError>;
+
+    /// Allocates activations; contents unspecified.
+    fn tensor(&self, rows: usize, width: usize) -> Result<Self::Tensor, BackendError>;
+
+    /// Sets the number of rows of a tensor without shrinking its allocation.
+    fn resize(&self, tensor: &mut Self::Tensor, rows: usize) -> Result<(), BackendError>;
+
+    /// Allocates a cache, or refuses the recipe by name.
+    fn cache(&self, layout: &CacheLayout) -> Result<Self::Cache, BackendError>;
+
+    /// `x[i] = table[ids[i]]`.
+    fn embed(
+        &self,
+        table: &Self::Weight,
+        ids: &[u32],
+        x: &mut Self::Tensor,
+    ) -> Result<(), BackendError>;
+
+    /// `out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight`.
+    fn rms_norm(
+        &self,
+        x: &Self::Tensor,
+        weight: &Self::Vector,
+        eps: f32,
+        out: &mut Self::Tensor,
+    ) -> Result<(), BackendError>;
+
+    /// The same over every head vector of width `weight.len()`, in place.
+    fn rms_norm_heads(
+        &self,
+        x: &mut Self::Tensor,
+        weight: &Self::Vector,
+        eps: f32,
+    ) -> Result<(), BackendError>;
+
+    /// `out = x * weight^T + bias`.
+    fn matmul(
+        &self,
+        x: &Self::Tensor,
+        weight: &Self::Weight,
+        bias: Option<&Self::Vector>,
+        out: &mut Self::Tensor,
+    ) -> Result<(), BackendError>;
+
+    /// `residual += x * weight^T + bias`.
+    fn matmul_add(
+        &self,
+        x: &Self::Tensor,
+        weight: &Self::Weight,
+        bias: Option<&Self::Vector>,
+        residual: &mut Self::Tensor,
+    ) -> Result<(), BackendError>;
+
+    /// Rotates every head vector of width `2 * table.half` by its row's position, in place.
+    fn rotary(
+        &self,
+        x: &mut Self::Tensor,
+        table: &RotaryTable,
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError>;
+
+    /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer as the recipe says.
+    fn store(
+        &self,
+        cache: &mut Self::Cache,
+        layer: usize,
+        k: &Self::Tensor,
+        v: &Self::Tensor,
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError>;
+
+    /// Causal attention of every query row (`[rows, heads * head_dim]`) over the stored bytes of
+    /// positions `0..=position` of its own slot, the row's own token included.
+    fn attend(
+        &self,
+        cache: &Self::Cache,
+        layer: usize,
+        q: &Self::Tensor,
+        rows: &[CacheRow],
+        out: &mut Self::Tensor,
+    ) -> Result<(), BackendError>;
+
+    /// `out = silu(gate) * up`.
+    fn silu_mul(
+        &self,
+        gate: &Self::Tensor,
+        up: &Self::Tensor,
+        out: &mut Self::Tensor,
+    ) -> Result<(), BackendError>;
+
+    /// `out[i] = x[rows[i]]`.
+    fn gather(
+        &self,
+        x: &Self::Tensor,
+        rows: &[usize],
+        out: &mut Self::Tensor,
+    ) -> Result<(), BackendError>;
+
+    /// Index of the largest logit per row, the lowest index on ties. NaN anywhere is an error.
+    fn argmax(&self, logits: &Self::Tensor) -> Result<Vec<u32>, BackendError>;
+
+    /// `logsumexp(logits[i]) - logits[i][targets[i]]` per row, in nats.
+    fn nll(&self, logits: &Self::Tensor, targets: &[u32]) -> Result<Vec<f64>, BackendError>;
+
+    /// Copies a tensor to the host, row-major.
+    fn to_host(&self, x: &Self::Tensor) -> Result<Vec<f32>, BackendError>;
+
+    /// Forgets a slot's tokens and counters.
+    fn reset_slot(&self, cache: &mut Self::Cache, slot: usize) -> Result<(), BackendError>;
+
+    /// What the slot has stored since its last reset, per layer; scales are read back from the
+    /// stored bytes.
+    fn slot_totals(&self, cache: &Self::Cache, slot: usize) -> Result<Vec<KvTotals>, BackendError>;
+
+    /// Largest absolute stored key and value of the slot, per layer, decoded from the stored bytes.
+    fn slot_absmax(
+        &self,
+        cache: &Self::Cache,
+        slot: usize,
+    ) -> Result<Vec<LayerAbsmax>, BackendError>;
+}

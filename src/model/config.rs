@@ -1,5 +1,7 @@
 //! What a decoder needs to know of a checkpoint's configuration, whatever file it came from.
 
+use crate::recipe::NativeDtype;
+
 /// Model family. Families differ by what their attention does to queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
@@ -18,25 +20,6 @@ impl Family {
             Family::Llama => "llama",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
-        }
-    }
-}
-
-/// 16-bit format in which the native cache stores keys and values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NativeDtype {
-    /// IEEE half.
-    F16,
-    /// bfloat16.
-    Bf16,
-}
-
-impl NativeDtype {
-    /// Name as in certificates.
-    pub fn name(self) -> &'static str {
-        match self {
-            NativeDtype::F16 => "f16",
-            NativeDtype::Bf16 => "bf16",
         }
     }
 }

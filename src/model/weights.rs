@@ -1,33 +1,7 @@
 //! The seam between weight files and backends.
 
+use crate::backend::TensorData;
 use crate::schema::FileDigest;
-
-/// Elements of one tensor, row-major.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TensorData {
-    /// 32-bit floats (F32 checkpoints and dequantised GGUF blocks).
-    F32(Vec<f32>),
-    /// IEEE half.
-    F16(Vec<half::f16>),
-    /// bfloat16.
-    Bf16(Vec<half::bf16>),
-}
-
-impl TensorData {
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        match self {
-            TensorData::F32(v) => v.len(),
-            TensorData::F16(v) => v.len(),
-            TensorData::Bf16(v) => v.len(),
-        }
-    }
-
-    /// Whether there is no element.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
 
 /// Weights by their Hugging Face names (`model.layers.0.self_attn.q_proj.weight`), whatever file
 /// they come from; rows of projections are output features (`[out, in]`).

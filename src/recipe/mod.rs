@@ -5,6 +5,25 @@
 
 use std::fmt;
 
+/// 16-bit format in which the native cache stores keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NativeDtype {
+    /// IEEE half.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+impl NativeDtype {
+    /// Name as in certificates.
+    pub fn name(self) -> &'static str {
+        match self {
+            NativeDtype::F16 => "f16",
+            NativeDtype::Bf16 => "bf16",
+        }
+    }
+}
+
 /// Number format of one stored cache component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Format {
