@@ -1,6 +1,6 @@
 //! Which rules cannot pass at a protocol's sizes, whatever the candidate does.
 
-use crate::schema::{PanelPlan, Protocol, ProportionRule};
+use crate::schema::{PanelPlan, ProportionRule, Protocol};
 use crate::stats::{self, Side, StatsError};
 
 /// A rule that fails even where nothing is lost and nothing gained.

@@ -6,6 +6,9 @@ mod summary;
 mod table;
 mod text;
 
+#[cfg(test)]
+mod tests;
+
 pub use attainable::{Unattainable, unattainable};
 pub use progress::Progress;
 pub use summary::{SUMMARY_SCHEMA, Summary};

@@ -49,7 +49,10 @@ impl PanelProgress {
 
     /// From the cases finished so far; `None` before the first.
     fn time_left(&self) -> Option<Duration> {
-        let finished = self.done.checked_sub(self.before).filter(|&finished| finished > 0)?;
+        let finished = self
+            .done
+            .checked_sub(self.before)
+            .filter(|&finished| finished > 0)?;
         let left = self.total.saturating_sub(self.done) as f64;
         Some(self.started.elapsed().mul_f64(left / finished as f64))
     }
@@ -79,17 +82,27 @@ impl<W: Write> Progress<W> {
     pub fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::RunStarted { run, cases, done } => {
-                self.line(&format!("run {}: {done} of {cases} cases done", run.display()));
+                self.line(&format!(
+                    "run {}: {done} of {cases} cases done",
+                    run.display()
+                ));
             }
             Event::ArmUnsupported { arm, reason } => {
                 self.line(&format!("{arm}: unsupported: {reason}"));
             }
             Event::CalibrationStarted { documents, tokens } => {
-                self.line(&format!("calibrating on {documents} documents, {tokens} tokens"));
+                self.line(&format!(
+                    "calibrating on {documents} documents, {tokens} tokens"
+                ));
                 let total = usize::try_from(*tokens).unwrap_or(usize::MAX);
                 self.start("calibration".to_owned(), total, 0);
             }
-            Event::PanelStarted { arm, panel, total, done } => {
+            Event::PanelStarted {
+                arm,
+                panel,
+                total,
+                done,
+            } => {
                 self.start(format!("{arm} {panel}"), *total, *done);
             }
             Event::TokensProcessed(tokens) => self.tokens(*tokens),
@@ -106,10 +119,8 @@ impl<W: Write> Progress<W> {
     fn start(&mut self, label: String, total: usize, done: usize) {
         self.panel = PanelProgress::new(label, total, done);
         if self.bars {
-            let bar = ProgressBar::with_draw_target(
-                Some(total as u64),
-                ProgressDrawTarget::stderr(),
-            );
+            let bar =
+                ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr());
             bar.set_style(style());
             bar.set_prefix(self.panel.label.clone());
             bar.set_position(done as u64);
@@ -210,13 +221,29 @@ mod tests {
         let mut progress = Progress::new(&mut out, false);
         let record = Record::default();
         let (arm, panel) = ("AF", "math");
-        progress.event(&Event::RunStarted { run: Path::new("r"), cases: 4, done: 1 });
-        progress.event(&Event::PanelStarted { arm, panel, total: 2, done: 1 });
+        progress.event(&Event::RunStarted {
+            run: Path::new("r"),
+            cases: 4,
+            done: 1,
+        });
+        progress.event(&Event::PanelStarted {
+            arm,
+            panel,
+            total: 2,
+            done: 1,
+        });
         progress.event(&Event::TokensProcessed(100));
-        progress.event(&Event::CaseFinished { arm, panel, record: &record });
+        progress.event(&Event::CaseFinished {
+            arm,
+            panel,
+            record: &record,
+        });
         progress.event(&Event::PanelFinished { arm, panel });
         let text = String::from_utf8(out).unwrap();
-        assert!(text.starts_with("run r: 1 of 4 cases done\nAF math: 1 done in 0:00 ("), "{text}");
+        assert!(
+            text.starts_with("run r: 1 of 4 cases done\nAF math: 1 done in 0:00 ("),
+            "{text}"
+        );
     }
 
     #[test]

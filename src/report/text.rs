@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::schema::{
-    Certificate, ControlCounts, Objectives, ObjectiveName, ObjectiveResult, RuleResult, Verdict,
+    Certificate, ControlCounts, ObjectiveName, ObjectiveResult, Objectives, RuleResult, Verdict,
 };
 
 use super::attainable::{Unattainable, unattainable};
@@ -21,10 +21,9 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn rule(&self, rule: &str, panel: &str) -> Option<&RuleResult> {
-        rules(&self.certificate.objectives)
-            .find(|found| {
-                found.rule == rule && found.panel == panel && found.control == self.control
-            })
+        rules(&self.certificate.objectives).find(|found| {
+            found.rule == rule && found.panel == panel && found.control == self.control
+        })
     }
 }
 
@@ -46,13 +45,25 @@ pub fn write_text(summary: &Summary<'_>, width: usize, out: &mut dyn Write) -> i
 }
 
 fn write_heading(summary: &Summary<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let protocol = summary.certificates.first().map(|certificate| &certificate.protocol);
+    let protocol = summary
+        .certificates
+        .first()
+        .map(|certificate| &certificate.protocol);
     let digest = protocol.map_or("", |protocol| &protocol.sha256);
     write!(out, "protocol {} {}", summary.protocol.name, short(digest))?;
     if let Some(certificate) = summary.certificates.first() {
         let (model, worker) = (&certificate.model, &certificate.worker);
-        write!(out, ", model {} {}", model.name, short(&model.weights_sha256))?;
-        write!(out, ", worker {} ({}, {})", worker.kind, worker.device, worker.arithmetic)?;
+        write!(
+            out,
+            ", model {} {}",
+            model.name,
+            short(&model.weights_sha256)
+        )?;
+        write!(
+            out,
+            ", worker {} ({}, {})",
+            worker.kind, worker.device, worker.arithmetic
+        )?;
     }
     writeln!(out, "\n")
 }
@@ -63,31 +74,51 @@ fn short(digest: &str) -> &str {
 }
 
 fn rules(objectives: &Objectives) -> impl Iterator<Item = &RuleResult> {
-    objectives.preservation.rules.iter().chain(&objectives.aggregate.rules)
+    objectives
+        .preservation
+        .rules
+        .iter()
+        .chain(&objectives.aggregate.rules)
 }
 
 fn table(summary: &Summary<'_>) -> Table {
     let rows = rows(summary);
     let mut table = Table::default();
     let cells = |cell: &dyn Fn(&Row<'_>) -> String| rows.iter().map(cell).collect::<Vec<_>>();
-    table.column("", "recipe", cells(&|row| row.certificate.recipe.name.clone()));
+    table.column(
+        "",
+        "recipe",
+        cells(&|row| row.certificate.recipe.name.clone()),
+    );
     if summary.protocol.controls.len() > 1 {
         table.column("", "control", cells(&|row| row.control.to_owned()));
     }
     for panel in &summary.protocol.panels {
         panel_columns(&mut table, &rows, &panel.panel_name());
     }
-    table.column("cache", "B/token", cells(&|row| {
-        row.certificate.memory.bytes_per_token.to_string()
-    }));
-    table.column("", "saved", cells(&|row| {
-        format!("{:.1}%", 100.0 * row.certificate.memory.saved)
-    }));
+    table.column(
+        "cache",
+        "B/token",
+        cells(&|row| row.certificate.memory.bytes_per_token.to_string()),
+    );
+    table.column(
+        "",
+        "saved",
+        cells(&|row| format!("{:.1}%", 100.0 * row.certificate.memory.saved)),
+    );
     let verdict = |row: &Row<'_>, name| {
         short_verdict(row.certificate.objectives.get(name).verdict).to_owned()
     };
-    table.column("preser-", "vation", cells(&|row| verdict(row, ObjectiveName::Preservation)));
-    table.column("aggre-", "gate", cells(&|row| verdict(row, ObjectiveName::Aggregate)));
+    table.column(
+        "preser-",
+        "vation",
+        cells(&|row| verdict(row, ObjectiveName::Preservation)),
+    );
+    table.column(
+        "aggre-",
+        "gate",
+        cells(&|row| verdict(row, ObjectiveName::Aggregate)),
+    );
     table
 }
 
@@ -120,13 +151,22 @@ fn panel_columns(table: &mut Table, rows: &[Row<'_>], panel: &str) {
         column("net pp,", "lower bound", "net_change", |rule| {
             format!("{:+.2} {:+.2}", 100.0 * rule.estimate, 100.0 * rule.bound)
         });
-        column("gross", "bound", "gross_loss", |rule| format!("{:.2}%", 100.0 * rule.bound));
+        column("gross", "bound", "gross_loss", |rule| {
+            format!("{:.2}%", 100.0 * rule.bound)
+        });
     } else if panel.starts_with("nll") {
-        column(panel, "bound", "nll", |rule| format!("{:+.2}%", 100.0 * rule.bound));
+        column(panel, "bound", "nll", |rule| {
+            format!("{:+.2}%", 100.0 * rule.bound)
+        });
     } else {
         let short = panel.replace("retrieval-", "retr-");
         column(&short, "lost, bound", "retrieval", |rule| {
-            format!("{}/{} {:.2}%", rule.lost.unwrap_or(0), rule.pairs, 100.0 * rule.bound)
+            format!(
+                "{}/{} {:.2}%",
+                rule.lost.unwrap_or(0),
+                rule.pairs,
+                100.0 * rule.bound
+            )
         });
     }
 }
@@ -167,25 +207,39 @@ fn write_controls(summary: &Summary<'_>, out: &mut dyn Write) -> io::Result<()> 
             unparsed,
             errors,
         } = counts;
-        writeln!(out, "{truncated} truncated, {unparsed} unparsed, {errors} errors")?;
+        writeln!(
+            out,
+            "{truncated} truncated, {unparsed} unparsed, {errors} errors"
+        )?;
     }
     Ok(())
 }
 
 /// One rule per panel with answers: from the first certificate that has it.
 fn control_rules<'a>(summary: &'a Summary<'a>, control: &str) -> Vec<&'a RuleResult> {
-    let panels = summary.protocol.panels.iter().map(|panel| panel.panel_name());
+    let panels = summary
+        .protocol
+        .panels
+        .iter()
+        .map(|panel| panel.panel_name());
     panels
         .filter_map(|panel| {
-            summary.certificates.iter().flat_map(|found| rules(&found.objectives)).find(|rule| {
-                rule.panel == panel && rule.control == control && rule.control_correct.is_some()
-            })
+            summary
+                .certificates
+                .iter()
+                .flat_map(|found| rules(&found.objectives))
+                .find(|rule| {
+                    rule.panel == panel && rule.control == control && rule.control_correct.is_some()
+                })
         })
         .collect()
 }
 
 fn write_aa(summary: &Summary<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let aa = summary.certificates.iter().find_map(|certificate| certificate.aa.as_ref());
+    let aa = summary
+        .certificates
+        .iter()
+        .find_map(|certificate| certificate.aa.as_ref());
     match aa {
         None => writeln!(out, "A/A (native against native): not run"),
         Some(aa) => {
@@ -230,7 +284,11 @@ fn write_reason(
     if result.verdict == Verdict::Pass {
         return Ok(());
     }
-    write!(out, "{recipe}: {objective} {}", long_verdict(result.verdict))?;
+    write!(
+        out,
+        "{recipe}: {objective} {}",
+        long_verdict(result.verdict)
+    )?;
     if let Some(reason) = &result.reason {
         write!(out, " ({reason})")?;
     }
@@ -242,11 +300,18 @@ fn write_reason(
 
 fn write_degradation(summary: &Summary<'_>, out: &mut dyn Write) -> io::Result<()> {
     for certificate in summary.certificates {
-        let established = certificate.degradation.iter().filter(|found| found.established);
+        let established = certificate
+            .degradation
+            .iter()
+            .filter(|found| found.established);
         let endpoints: Vec<&str> = established.map(|found| found.endpoint.as_str()).collect();
         if !endpoints.is_empty() {
             let name = &certificate.recipe.name;
-            writeln!(out, "{name}: degradation established on {}", endpoints.join(", "))?;
+            writeln!(
+                out,
+                "{name}: degradation established on {}",
+                endpoints.join(", ")
+            )?;
         }
     }
     Ok(())
@@ -256,7 +321,11 @@ fn write_requirement(summary: &Summary<'_>, out: &mut dyn Write) -> io::Result<(
     if summary.required.is_empty() {
         return writeln!(out, "survey, nothing required");
     }
-    let names: Vec<&str> = summary.required.iter().map(|&name| objective_name(name)).collect();
+    let names: Vec<&str> = summary
+        .required
+        .iter()
+        .map(|&name| objective_name(name))
+        .collect();
     writeln!(out, "required of each recipe: {}", names.join(" and "))
 }
 
@@ -296,5 +365,9 @@ fn describe(rule: &Unattainable) -> String {
 }
 
 fn write_paths(summary: &Summary<'_>, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "certificates: {}/certificates/", summary.run.trim_end_matches('/'))
+    writeln!(
+        out,
+        "certificates: {}/certificates/",
+        summary.run.trim_end_matches('/')
+    )
 }

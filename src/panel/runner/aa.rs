@@ -14,7 +14,11 @@ pub(super) fn first_difference(
         .zip(second)
         .find_map(|(a, b)| difference(a, b).map(|what| (a.case.clone(), what)))
         .or_else(|| {
-            let longer = if first.len() > second.len() { first } else { second };
+            let longer = if first.len() > second.len() {
+                first
+            } else {
+                second
+            };
             let case = longer.get(first.len().min(second.len()));
             unpaired
                 .then(|| case.map_or_else(String::new, |record| record.case.clone()))
@@ -32,7 +36,9 @@ fn difference(a: &Record, b: &Record) -> Option<&'static str> {
         (nll_bits(a) != nll_bits(b), "the NLL's bits"),
         (a.error != b.error, "the error"),
     ];
-    checks.into_iter().find_map(|(differs, what)| differs.then_some(what))
+    checks
+        .into_iter()
+        .find_map(|(differs, what)| differs.then_some(what))
 }
 
 #[cfg(test)]

@@ -62,11 +62,7 @@ impl<'a> ArmRun<'a> {
     }
 
     /// Runs what is left.
-    pub fn run(
-        &mut self,
-        engine: &mut dyn Engine,
-        sink: &mut Sink<'_>,
-    ) -> Result<Ended, RunError> {
+    pub fn run(&mut self, engine: &mut dyn Engine, sink: &mut Sink<'_>) -> Result<Ended, RunError> {
         let stored = self.input.dir.engagement(&self.arm.arm)?;
         let finished = stored.is_some_and(|engagement| engagement.totals.is_some());
         if finished && self.done() == self.total() {
@@ -87,9 +83,7 @@ impl<'a> ArmRun<'a> {
             }
         }
         self.write_totals(engagement)?;
-        sink(&Event::ArmFinished {
-            arm: &self.arm.arm,
-        });
+        sink(&Event::ArmFinished { arm: &self.arm.arm });
         Ok(Ended::Complete)
     }
 
@@ -119,9 +113,12 @@ impl<'a> ArmRun<'a> {
             layout,
             probe: self.input.panels.probe.clone(),
         };
-        let engagement =
-            engine.open_arm(&setup).map_err(|error| RunError::engine(&self.arm.arm, error))?;
-        self.input.dir.write_engagement(&self.arm.arm, &engagement)?;
+        let engagement = engine
+            .open_arm(&setup)
+            .map_err(|error| RunError::engine(&self.arm.arm, error))?;
+        self.input
+            .dir
+            .write_engagement(&self.arm.arm, &engagement)?;
         Ok(engagement)
     }
 
@@ -178,7 +175,9 @@ impl<'a> ArmRun<'a> {
             }
         }
         engagement.totals = totals;
-        self.input.dir.write_engagement(&self.arm.arm, &engagement)?;
+        self.input
+            .dir
+            .write_engagement(&self.arm.arm, &engagement)?;
         Ok(())
     }
 }
@@ -205,9 +204,9 @@ fn parser(
     name: &str,
     cases: &[crate::schema::PanelCase],
 ) -> Result<Option<Parser>, RunError> {
-    let math = cases.first().is_some_and(|case| {
-        matches!(case.task, crate::schema::CaseTask::Math { .. })
-    });
+    let math = cases
+        .first()
+        .is_some_and(|case| matches!(case.task, crate::schema::CaseTask::Math { .. }));
     if !math {
         return Ok(None);
     }
@@ -227,7 +226,11 @@ fn other_layout(layout: BatchLayout) -> BatchLayout {
         prefill_chunk,
     } = layout;
     BatchLayout {
-        slots: if slots > 1 { slots - slots.div_ceil(4) } else { 2 },
+        slots: if slots > 1 {
+            slots - slots.div_ceil(4)
+        } else {
+            2
+        },
         prefill_chunk: if prefill_chunk > 8 {
             (prefill_chunk * 3 / 4) | 1
         } else {

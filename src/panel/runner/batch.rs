@@ -8,9 +8,9 @@ use crate::engine::{
 };
 use crate::schema::Record;
 
+use super::RunError;
 use super::event::{Event, Sink};
 use super::work::{PanelWork, Requests};
-use super::RunError;
 
 /// Order in which a batch is handed over. Records are stored in plan order either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,11 @@ impl Collector<'_, '_> {
 
     fn end(self, outcome: Result<(), EngineError>) -> BatchEnd {
         let asked = self.records.len();
-        let records: Vec<Record> = self.records.into_iter().map_while(|record| record).collect();
+        let records: Vec<Record> = self
+            .records
+            .into_iter()
+            .map_while(|record| record)
+            .collect();
         let failure = match (outcome, self.violation) {
             (Err(error), _) => Some(RunError::engine(self.work.arm, error)),
             (Ok(()), Some(what)) => Some(RunError::contract(self.work.arm, what)),

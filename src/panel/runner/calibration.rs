@@ -78,8 +78,16 @@ fn blank(model: &ModelIdentity, documents: &CalibrationDocs, forced_tokens: u32)
 /// Refuses a stored calibration of another model or of other documents.
 fn check(stored: &Calibration, expected: &Calibration) -> Result<(), RunError> {
     let fields = [
-        ("weights_sha256", &stored.weights_sha256, &expected.weights_sha256),
-        ("documents_sha256", &stored.documents_sha256, &expected.documents_sha256),
+        (
+            "weights_sha256",
+            &stored.weights_sha256,
+            &expected.weights_sha256,
+        ),
+        (
+            "documents_sha256",
+            &stored.documents_sha256,
+            &expected.documents_sha256,
+        ),
     ];
     for (field, found, expected) in fields {
         if found != expected {

@@ -101,13 +101,17 @@ pub enum RunError {
         expected: String,
     },
     /// A fixed-scale recipe, and a protocol without calibration documents.
-    #[error("arm {arm}: its recipe needs calibration, and the protocol has no calibration documents")]
+    #[error(
+        "arm {arm}: its recipe needs calibration, and the protocol has no calibration documents"
+    )]
     NoCalibration {
         /// Arm.
         arm: String,
     },
     /// The native cache against itself: no figure of this worker can be trusted.
-    #[error("A/A difference: panel {panel}, case {case}: {what} differs between `{first}` and `{second}`")]
+    #[error(
+        "A/A difference: panel {panel}, case {case}: {what} differs between `{first}` and `{second}`"
+    )]
     AaDiffers {
         /// Panel.
         panel: String,
@@ -194,7 +198,10 @@ fn check_aa(
     manifest: &Manifest,
     aa_arm: &ManifestArm,
 ) -> Result<(), RunError> {
-    let control = manifest.arms.iter().find(|arm| arm.role == ArmRole::Control);
+    let control = manifest
+        .arms
+        .iter()
+        .find(|arm| arm.role == ArmRole::Control);
     let Some(control) = control else {
         return Ok(());
     };

@@ -47,7 +47,11 @@ pub fn manifest(
         protocol_sha256,
         model: engine.model().clone(),
         worker: engine.worker().clone(),
-        panels: panels.panels.iter().map(|built| manifest_panel(&built.name, &built.outcome)).collect(),
+        panels: panels
+            .panels
+            .iter()
+            .map(|built| manifest_panel(&built.name, &built.outcome))
+            .collect(),
         arms,
         limit,
     })

@@ -33,12 +33,17 @@ pub(super) enum Requests {
 impl PanelWork<'_> {
     /// Requests for the cases at `order`, in that order.
     pub fn requests(&self, order: &[usize]) -> Result<Requests, RunError> {
-        let scores: Vec<_> = order.iter().filter_map(|&i| score_request(&self.cases[i])).collect();
+        let scores: Vec<_> = order
+            .iter()
+            .filter_map(|&i| score_request(&self.cases[i]))
+            .collect();
         if scores.len() == order.len() {
             return Ok(Requests::Score(scores));
         }
         if scores.is_empty() {
-            let requests = order.iter().filter_map(|&i| generate_request(&self.cases[i]));
+            let requests = order
+                .iter()
+                .filter_map(|&i| generate_request(&self.cases[i]));
             return Ok(Requests::Generate(requests.collect()));
         }
         Err(RunError::MixedPanel {
@@ -107,8 +112,7 @@ impl PanelWork<'_> {
                 self.score_math(&generation.text, gold, truncated, &mut record);
             }
             CaseTask::Retrieval { gold, .. } => {
-                record.correct =
-                    Some(score::retrieval_correct(&generation.text, gold, truncated));
+                record.correct = Some(score::retrieval_correct(&generation.text, gold, truncated));
             }
             CaseTask::Nll { .. } => {}
         }
@@ -120,9 +124,12 @@ impl PanelWork<'_> {
     fn score_math(&self, text: &str, gold: &str, truncated: bool, record: &mut Record) {
         let gold = Decimal::parse(gold);
         let correct = |answer: Option<&Decimal>| {
-            gold.as_ref().is_some_and(|gold| score::math_correct(answer, gold, truncated))
+            gold.as_ref()
+                .is_some_and(|gold| score::math_correct(answer, gold, truncated))
         };
-        let answer = self.parser.and_then(|parser| score::parse_answer(parser, text));
+        let answer = self
+            .parser
+            .and_then(|parser| score::parse_answer(parser, text));
         record.correct = Some(correct(answer.as_ref()));
         record.answer = answer.map(|answer| answer.to_string());
         record.secondary = Parser::secondary()
