@@ -3,7 +3,14 @@
 //! Parse, resolve, run: argument structs do no I/O, each command turns them into settings and
 //! hands those down. Data goes to the `out` writer (stdout), diagnostics to stderr.
 
+mod calibrate;
+mod certify;
 mod exit;
+mod interrupt;
+mod issue;
+mod prepare;
+mod qualify;
+mod resolve;
 
 use std::io::Write;
 
@@ -20,7 +27,14 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    /// Qualify KV-cache recipes of a model and issue certificates.
+    Qualify(qualify::Args),
+    /// Recompute the certificates of a run directory.
+    Certify(certify::Args),
+    /// Measure the fixed scales of a model on its native cache.
+    Calibrate(calibrate::Args),
+}
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> std::process::ExitCode {
@@ -33,6 +47,10 @@ pub fn main() -> std::process::ExitCode {
     exit::finish(outcome, &mut out, &mut std::io::stderr())
 }
 
-fn run(cli: &Cli, _out: &mut dyn Write) -> Result<Exit, Failure> {
-    match cli.command {}
+fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
+    match &cli.command {
+        Command::Qualify(args) => qualify::run(args, out),
+        Command::Certify(args) => certify::run(args, out),
+        Command::Calibrate(args) => calibrate::run(args, out),
+    }
 }

@@ -197,11 +197,14 @@ fn write_controls(summary: &Summary<'_>, out: &mut dyn Write) -> io::Result<()> 
         return Ok(());
     };
     for (control, counts) in &certificate.counts.controls {
-        write!(out, "control {control}: ")?;
-        for rule in control_rules(summary, control) {
-            let correct = rule.control_correct.unwrap_or(0);
-            write!(out, "{} {correct}/{} correct, ", rule.panel, rule.pairs)?;
-        }
+        let correct: Vec<String> = control_rules(summary, control)
+            .iter()
+            .map(|rule| {
+                let correct = rule.control_correct.unwrap_or(0);
+                format!("{} {correct}/{}", rule.panel, rule.pairs)
+            })
+            .collect();
+        let correct = if correct.is_empty() { "none compared".to_owned() } else { correct.join(", ") };
         let ControlCounts {
             truncated,
             unparsed,
