@@ -39,7 +39,11 @@ fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn a_survey_issues_every_certificate_and_requires_nothing() {
     let tiny = Tiny::new();
-    let assert = tiny.command("qualify").args(["--out", "run"]).assert().code(0);
+    let assert = tiny
+        .command("qualify")
+        .args(["--out", "run"])
+        .assert()
+        .code(0);
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     assert!(text.contains("survey, nothing required"), "{text}");
     assert!(text.contains("identical bits"), "{text}");
@@ -49,8 +53,13 @@ fn a_survey_issues_every_certificate_and_requires_nothing() {
     for (recipe, panels) in [("AF", 3), ("SD", 3)] {
         let certificate = json(&run.join(format!("certificates/{recipe}.json")));
         assert_eq!(certificate["schema"], "kvassay.certificate/1");
-        assert_eq!(certificate["objectives"]["preservation"]["verdict"], "not_established");
-        let rules = certificate["objectives"]["preservation"]["rules"].as_array().unwrap();
+        assert_eq!(
+            certificate["objectives"]["preservation"]["verdict"],
+            "not_established"
+        );
+        let rules = certificate["objectives"]["preservation"]["rules"]
+            .as_array()
+            .unwrap();
         assert_eq!(rules.len(), panels);
         assert_eq!(certificate["engagement"]["differs_from_native"], true);
         assert_eq!(certificate["aa"]["identical_bits"], true);
@@ -67,7 +76,10 @@ fn a_survey_issues_every_certificate_and_requires_nothing() {
 fn two_runs_and_a_resumed_run_hold_the_same_bytes() {
     let tiny = Tiny::new();
     for out in ["one", "two"] {
-        tiny.command("qualify").args(["--out", out]).assert().code(0);
+        tiny.command("qualify")
+            .args(["--out", out])
+            .assert()
+            .code(0);
     }
     let one = files(&tiny.path("one"));
     assert!(one == files(&tiny.path("two")));
@@ -80,16 +92,25 @@ fn two_runs_and_a_resumed_run_hold_the_same_bytes() {
     let text = fs::read_to_string(&records).unwrap();
     fs::write(&records, &text[..text.len() / 2]).unwrap();
     fs::remove_file(two.join("arms/AF/engagement.json")).unwrap();
-    tiny.command("qualify").args(["--out", "two", "--resume"]).assert().code(0);
+    tiny.command("qualify")
+        .args(["--out", "two", "--resume"])
+        .assert()
+        .code(0);
     assert!(one == files(&two));
 }
 
 #[test]
 fn a_finished_run_is_only_certified_again() {
     let tiny = Tiny::new();
-    tiny.command("qualify").args(["--out", "run"]).assert().code(0);
+    tiny.command("qualify")
+        .args(["--out", "run"])
+        .assert()
+        .code(0);
     let before = files(&tiny.path("run"));
-    tiny.command("qualify").args(["--out", "run", "--resume"]).assert().code(0);
+    tiny.command("qualify")
+        .args(["--out", "run", "--resume"])
+        .assert()
+        .code(0);
     assert!(before == files(&tiny.path("run")));
 
     fs::remove_dir_all(tiny.path("run/certificates")).unwrap();
@@ -110,23 +131,43 @@ fn named_recipes_must_hold_what_is_required() {
     let tiny = Tiny::new();
     let assert = tiny
         .command("qualify")
-        .args(["SD", "--out", "run", "--require", "both", "--format", "json"])
+        .args([
+            "SD",
+            "--out",
+            "run",
+            "--require",
+            "both",
+            "--format",
+            "json",
+        ])
         .assert()
         .code(1);
     let summary: Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
     assert_eq!(summary["exit"], 1);
-    assert_eq!(summary["required"], serde_json::json!(["preservation", "aggregate"]));
+    assert_eq!(
+        summary["required"],
+        serde_json::json!(["preservation", "aggregate"])
+    );
     assert_eq!(summary["certificates"].as_array().unwrap().len(), 1);
-    assert!(!tiny.path("run/calibration.json").exists(), "no arm has fixed scales");
+    assert!(
+        !tiny.path("run/calibration.json").exists(),
+        "no arm has fixed scales"
+    );
 }
 
 #[test]
 fn an_undeclared_recipe_is_descriptive_and_never_holds() {
     let tiny = Tiny::new();
     let recipe = "k=native,v=e5m2:dynamic";
-    tiny.command("qualify").args([recipe, "--out", "run"]).assert().code(1);
+    tiny.command("qualify")
+        .args([recipe, "--out", "run"])
+        .assert()
+        .code(1);
     let certificate = json(&tiny.path(&format!("run/certificates/{recipe}.json")));
-    assert_eq!(certificate["objectives"]["preservation"]["verdict"], "descriptive");
+    assert_eq!(
+        certificate["objectives"]["preservation"]["verdict"],
+        "descriptive"
+    );
     assert_eq!(certificate["recipe"]["spec"], recipe);
 }
 
@@ -138,18 +179,32 @@ fn a_limit_leaves_the_evidence_incomplete() {
         .assert()
         .code(3)
         .stdout(contains("incomplete"));
-    tiny.command("qualify").args(["AF", "--out", "named", "--limit", "2"]).assert().code(3);
+    tiny.command("qualify")
+        .args(["AF", "--out", "named", "--limit", "2"])
+        .assert()
+        .code(3);
     // A limit that cuts nothing leaves nothing out.
-    tiny.command("qualify").args(["--out", "whole", "--limit", "4"]).assert().code(0);
+    tiny.command("qualify")
+        .args(["--out", "whole", "--limit", "4"])
+        .assert()
+        .code(0);
 }
 
 /// Fails with code 2 and one line, before anything is written.
 fn refused(tiny: &Tiny, args: &[&str], message: &str) {
-    let assert = tiny.command("qualify").args(args).assert().code(2).stdout("");
+    let assert = tiny
+        .command("qualify")
+        .args(args)
+        .assert()
+        .code(2)
+        .stdout("");
     let stderr = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
     assert!(stderr.contains(message), "{args:?}: {stderr}");
     assert_eq!(stderr.trim_end().lines().count(), 1, "{args:?}: {stderr}");
-    assert!(!tiny.path("refused").exists(), "{args:?}: wrote a run directory");
+    assert!(
+        !tiny.path("refused").exists(),
+        "{args:?}: wrote a run directory"
+    );
 }
 
 #[test]
@@ -157,12 +212,28 @@ fn what_was_typed_wrong_is_refused() {
     let tiny = Tiny::new();
     let out = ["--out", "refused"];
     refused(&tiny, &[&out[..], &["k8v8"]].concat(), "k8v8");
-    refused(&tiny, &[&out[..], &["native"]].concat(), "control of every run");
-    refused(&tiny, &[&out[..], &["AF", "k=native,v=e4m3:fixed"]].concat(), "twice");
+    refused(
+        &tiny,
+        &[&out[..], &["native"]].concat(),
+        "control of every run",
+    );
+    refused(
+        &tiny,
+        &[&out[..], &["AF", "k=native,v=e4m3:fixed"]].concat(),
+        "twice",
+    );
     for (option, value, message) in [
         ("--worker", "cuda", "this build has the CPU worker only"),
-        ("--worker", "http://localhost:8000", "this build has the CPU worker only"),
-        ("--protocol", "tinny", "neither a file nor a built-in protocol"),
+        (
+            "--worker",
+            "http://localhost:8000",
+            "this build has the CPU worker only",
+        ),
+        (
+            "--protocol",
+            "tinny",
+            "neither a file nor a built-in protocol",
+        ),
         ("--model", "nowhere", "nowhere"),
         ("--data", "nowhere", "nowhere"),
     ] {
@@ -179,7 +250,11 @@ fn what_was_typed_wrong_is_refused() {
         for (option, value) in args {
             kvassay.args([option, value]);
         }
-        kvassay.assert().code(2).stdout("").stderr(contains(message));
+        kvassay
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(message));
         assert!(!tiny.path("refused").exists(), "{option} {value}");
     }
     tiny.command("qualify")
@@ -219,17 +294,32 @@ fn a_missing_shard_is_refused() {
         "metadata": {"total_size": 1},
         "weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"},
     });
-    fs::write(tiny.model().join("model.safetensors.index.json"), index.to_string()).unwrap();
+    fs::write(
+        tiny.model().join("model.safetensors.index.json"),
+        index.to_string(),
+    )
+    .unwrap();
     fs::remove_file(tiny.model().join("model.safetensors")).unwrap();
-    refused(&tiny, &["--out", "refused"], "model-00001-of-00002.safetensors");
+    refused(
+        &tiny,
+        &["--out", "refused"],
+        "model-00001-of-00002.safetensors",
+    );
 }
 
 #[test]
 fn another_run_or_foreign_files_in_the_run_directory_are_refused() {
     let tiny = Tiny::new();
-    tiny.command("qualify").args(["AF", "--out", "run", "--limit", "1"]).assert().code(3);
+    tiny.command("qualify")
+        .args(["AF", "--out", "run", "--limit", "1"])
+        .assert()
+        .code(3);
     let before = files(&tiny.path("run"));
-    for args in [&["AF"][..], &["SD", "--resume"], &["AF", "--limit", "2", "--resume"]] {
+    for args in [
+        &["AF"][..],
+        &["SD", "--resume"],
+        &["AF", "--limit", "2", "--resume"],
+    ] {
         tiny.command("qualify")
             .args(args)
             .args(["--out", "run"])
@@ -251,7 +341,10 @@ fn another_run_or_foreign_files_in_the_run_directory_are_refused() {
 #[test]
 fn changed_panels_and_records_are_refused() {
     let tiny = Tiny::new();
-    tiny.command("qualify").args(["SD", "--out", "run"]).assert().code(1);
+    tiny.command("qualify")
+        .args(["SD", "--out", "run"])
+        .assert()
+        .code(1);
     let panel = tiny.path("run/panels/math.jsonl");
     let text = fs::read_to_string(&panel).unwrap();
     fs::write(&panel, text.replace("pears", "plums")).unwrap();
@@ -275,8 +368,14 @@ fn changed_panels_and_records_are_refused() {
 #[test]
 fn calibrate_writes_what_a_run_measures() {
     let tiny = Tiny::new();
-    tiny.command("calibrate").args(["--out", "scales.json"]).assert().code(0);
-    tiny.command("qualify").args(["AF", "--out", "run", "--limit", "1"]).assert().code(3);
+    tiny.command("calibrate")
+        .args(["--out", "scales.json"])
+        .assert()
+        .code(0);
+    tiny.command("qualify")
+        .args(["AF", "--out", "run", "--limit", "1"])
+        .assert()
+        .code(3);
     let measured = json(&tiny.path("scales.json"));
     assert_eq!(measured, json(&tiny.path("run/calibration.json")));
     assert_eq!(measured["layers"].as_array().unwrap().len(), 2);
@@ -287,7 +386,11 @@ fn calibrate_writes_what_a_run_measures() {
 fn help() {
     for command in ["qualify", "certify", "calibrate"] {
         let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();
-        let assert = kvassay.env("COLUMNS", "100").args([command, "--help"]).assert().code(0);
+        let assert = kvassay
+            .env("COLUMNS", "100")
+            .args([command, "--help"])
+            .assert()
+            .code(0);
         let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
         insta::assert_snapshot!(format!("help_{command}"), text);
     }

@@ -4,8 +4,6 @@ use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
-
 use super::Failure;
 
 /// Exit code of a process ended by SIGINT.
@@ -16,10 +14,13 @@ static HANDLER: OnceLock<Result<(), String>> = OnceLock::new();
 
 /// The flag that Ctrl-C sets; installs the handler on first use.
 pub(super) fn stop_flag() -> Result<&'static AtomicBool, Failure> {
-    let installed = HANDLER.get_or_init(|| ctrlc::set_handler(on_signal).map_err(|e| e.to_string()));
+    let installed =
+        HANDLER.get_or_init(|| ctrlc::set_handler(on_signal).map_err(|e| e.to_string()));
     match installed {
         Ok(()) => Ok(&STOP),
-        Err(error) => Err(Failure::worker(anyhow::anyhow!("cannot handle Ctrl-C: {error}"))),
+        Err(error) => Err(Failure::worker(anyhow::anyhow!(
+            "cannot handle Ctrl-C: {error}"
+        ))),
     }
 }
 

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::Context;
 use clap::ValueEnum;
 
 use crate::certify;
@@ -25,7 +24,11 @@ pub enum Format {
 /// Certifies every candidate arm of the run, in the order of the arms, and stores the certificates.
 pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
     let evidence = certify::load(dir).map_err(certify_failure)?;
-    let arms = dir.manifest().arms.iter().filter(|arm| arm.role == ArmRole::Candidate);
+    let arms = dir
+        .manifest()
+        .arms
+        .iter()
+        .filter(|arm| arm.role == ArmRole::Candidate);
     let certificates = arms
         .map(|arm| certify::certify(&arm.arm, &evidence).map_err(certify_failure))
         .collect::<Result<Vec<_>, _>>()?;
@@ -73,7 +76,9 @@ fn outcome(
     let verdicts: Vec<Verdict> = certificates
         .iter()
         .flat_map(|certificate| {
-            looked_at.iter().map(|&name| certificate.objectives.get(name).verdict)
+            looked_at
+                .iter()
+                .map(|&name| certificate.objectives.get(name).verdict)
         })
         .collect();
     let lacks = |verdict: &Verdict| matches!(verdict, Verdict::Incomplete | Verdict::Unsupported);
@@ -84,4 +89,9 @@ fn outcome(
     } else {
         Exit::Holds
     }
+}
+
+/// A difference between native and native is the worker's failure; the rest is about files.
+fn certify_failure(error: certify::CertifyError) -> Failure {
+    Failure::input(error)
 }

@@ -1,7 +1,5 @@
 //! Opens what a run needs before anything is written: model, panels, engine.
 
-use anyhow::Context;
-
 use crate::backend::cpu::CpuBackend;
 use crate::engine::{BatchLayout, Engine, LocalEngine};
 use crate::model;
@@ -29,8 +27,13 @@ impl Prepared {
     pub fn open(settings: &ModelSettings) -> Result<Self, Failure> {
         let files = model::open(&settings.model).map_err(Failure::input)?;
         let geometry = files.identity().geometry;
-        let panels = panel::build(&settings.protocol, &settings.data, &files.tokenizer, &geometry)
-            .map_err(Failure::input)?;
+        let panels = panel::build(
+            &settings.protocol,
+            &settings.data,
+            &files.tokenizer,
+            &geometry,
+        )
+        .map_err(Failure::input)?;
         let engine: Box<dyn Engine> = match settings.worker {
             Worker::Cpu => Box::new(LocalEngine::cpu(files).map_err(Failure::worker)?),
         };

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::{Args as ClapArgs, ValueEnum};
 
 use crate::engine::EngineError;
@@ -74,14 +74,23 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         stop: interrupt::stop_flag()?,
     };
     let mut progress = Progress::stderr();
-    let ended = runner::run(&input, prepared.engine.as_mut(), &mut |event| progress.event(event))
-        .map_err(failure)?;
+    let ended = runner::run(&input, prepared.engine.as_mut(), &mut |event| {
+        progress.event(event)
+    })
+    .map_err(failure)?;
     if ended == Ended::Interrupted {
         return Err(interrupted(&path));
     }
     let certificates = issue::issue(&dir)?;
     let required = settings.required();
-    issue::summarise(&path, &manifest.protocol, &certificates, &required, args.format, out)
+    issue::summarise(
+        &path,
+        &manifest.protocol,
+        &certificates,
+        &required,
+        args.format,
+        out,
+    )
 }
 
 fn manifest(settings: &QualifySettings, prepared: &Prepared) -> Result<Manifest, Failure> {

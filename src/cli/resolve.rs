@@ -145,7 +145,9 @@ fn named_recipes(texts: &[String]) -> anyhow::Result<Vec<Recipe>> {
     for text in texts {
         let recipe = Recipe::parse(text)?;
         if recipe.is_native() {
-            bail!("recipe `{text}`: found the native cache, expected a candidate: native is the control of every run");
+            bail!(
+                "recipe `{text}`: found the native cache, expected a candidate: native is the control of every run"
+            );
         }
         if recipes.iter().any(|other| other.spec() == recipe.spec()) {
             bail!("recipe `{text}`: found twice on the command line, expected once");
@@ -160,8 +162,9 @@ fn declared_recipes(protocol: &Protocol) -> anyhow::Result<Vec<Recipe>> {
         .candidates
         .iter()
         .map(|candidate| {
-            Recipe::parse(&candidate.spec)
-                .with_context(|| format!("protocol {}: candidate {}", protocol.name, candidate.name))
+            Recipe::parse(&candidate.spec).with_context(|| {
+                format!("protocol {}: candidate {}", protocol.name, candidate.name)
+            })
         })
         .collect()
 }
@@ -180,7 +183,9 @@ fn one_control(protocol: &Protocol) -> anyhow::Result<()> {
 fn worker(text: &str) -> anyhow::Result<Worker> {
     match text {
         "auto" | "cpu" => Ok(Worker::Cpu),
-        other => bail!("--worker: found `{other}`, expected auto or cpu: this build has the CPU worker only"),
+        other => bail!(
+            "--worker: found `{other}`, expected auto or cpu: this build has the CPU worker only"
+        ),
     }
 }
 
@@ -198,7 +203,10 @@ fn protocol(text: &str) -> anyhow::Result<Protocol> {
         );
     }
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let parsed = if path.extension().is_some_and(|extension| extension == "toml") {
+    let parsed = if path
+        .extension()
+        .is_some_and(|extension| extension == "toml")
+    {
         Protocol::from_toml(&text)
     } else {
         Protocol::from_json(&text)

@@ -1,6 +1,7 @@
 //! Sinks for results and progress: the summary of a run as text or JSON, and progress lines.
 
 mod attainable;
+mod notes;
 mod progress;
 mod summary;
 mod table;

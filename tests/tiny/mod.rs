@@ -58,7 +58,14 @@ impl Tiny {
         kvassay
             .current_dir(self.root.path())
             .arg(command)
-            .args(["--model", "tiny-llama", "--protocol", "tiny.json", "--data", "data"])
+            .args([
+                "--model",
+                "tiny-llama",
+                "--protocol",
+                "tiny.json",
+                "--data",
+                "data",
+            ])
             .args(["--worker", "cpu"]);
         kvassay
     }
@@ -126,7 +133,11 @@ fn write_model(dir: &Path) {
                     {{ message['content'] }}<|end|>\n{% endfor %}\
                     {% if add_generation_prompt %}<|start|>assistant\n{% endif %}";
     let tokenizer_config = json!({"eos_token": "<|end|>", "chat_template": template});
-    fs::write(dir.join("tokenizer_config.json"), tokenizer_config.to_string()).unwrap();
+    fs::write(
+        dir.join("tokenizer_config.json"),
+        tokenizer_config.to_string(),
+    )
+    .unwrap();
     write_weights(&dir.join("model.safetensors"));
 }
 
@@ -175,7 +186,9 @@ fn weights(shape: &[usize], state: &mut u64) -> Vec<u8> {
     let count: usize = shape.iter().product();
     let mut bytes = Vec::with_capacity(4 * count);
     for _ in 0..count {
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let uniform = ((*state >> 40) as f32 / (1u64 << 23) as f32) - 1.0;
         let value = match shape {
             [_] => 1.0 + 0.1 * uniform,
@@ -242,8 +255,14 @@ fn write_data(dir: &Path) {
         let mut text = String::new();
         for sentence in 0..40 {
             let (a, b) = (article * 7 + sentence, article + 3 * sentence);
-            write!(text, "In the year {} the town of {} had {} wells. ", 1000 + a, town(article), b)
-                .unwrap();
+            write!(
+                text,
+                "In the year {} the town of {} had {} wells. ",
+                1000 + a,
+                town(article),
+                b
+            )
+            .unwrap();
         }
         let line = json!({"title": format!("{} wells", town(article)), "text": text});
         writeln!(articles, "{line}").unwrap();
