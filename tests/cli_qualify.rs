@@ -8,6 +8,10 @@ mod tiny;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+#[cfg(unix)]
+use std::process::Stdio;
+#[cfg(unix)]
+use std::time::{Duration, Instant};
 
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
@@ -380,6 +384,79 @@ fn calibrate_writes_what_a_run_measures() {
     assert_eq!(measured, json(&tiny.path("run/calibration.json")));
     assert_eq!(measured["layers"].as_array().unwrap().len(), 2);
     assert_eq!(measured["tokens"], 64 + 4);
+}
+
+/// Questions enough to be stopped in the midst of them.
+fn long_protocol(tiny: &Tiny) {
+    let mut protocol = tiny::protocol();
+    protocol["panels"][0]["max_new_tokens"] = 600.into();
+    fs::write(tiny.protocol(), protocol.to_string()).unwrap();
+}
+
+/// Starts `qualify SD` and sends `signal` once `path` exists and `wait` has passed.
+#[cfg(unix)]
+fn stopped(tiny: &Tiny, path: &str, wait: Duration, signal: &str) -> std::process::Output {
+    let child = std::process::Command::new(env!("CARGO_BIN_EXE_kvassay"))
+        .current_dir(tiny.path("."))
+        .args([
+            "qualify",
+            "SD",
+            "--model",
+            "tiny-llama",
+            "--protocol",
+            "tiny.json",
+        ])
+        .args([
+            "--data", "data", "--worker", "cpu", "--out", "run", "--resume",
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while !tiny.path(path).exists() && started.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    std::thread::sleep(wait);
+    let sent = std::process::Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .status();
+    assert!(sent.is_ok());
+    child.wait_with_output().unwrap()
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_is_incomplete_and_says_how_to_go_on() {
+    let tiny = Tiny::new();
+    long_protocol(&tiny);
+    let arm = "run/arms/native/math.jsonl";
+    let output = stopped(&tiny, arm, Duration::ZERO, "-INT");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("--resume"), "{stderr}");
+    assert!(output.stdout.is_empty());
+    assert!(!tiny.path("run/certificates").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one() {
+    let tiny = Tiny::new();
+    long_protocol(&tiny);
+    tiny.command("qualify")
+        .args(["SD", "--out", "whole"])
+        .assert()
+        .code(1);
+    for (arm, wait) in [("native", 50), ("native-aa", 0), ("SD", 30)] {
+        let path = format!("run/arms/{arm}/math.jsonl");
+        stopped(&tiny, &path, Duration::from_millis(wait), "-KILL");
+    }
+    tiny.command("qualify")
+        .args(["SD", "--out", "run", "--resume"])
+        .assert()
+        .code(1);
+    assert!(files(&tiny.path("whole")) == files(&tiny.path("run")));
 }
 
 #[test]

@@ -48,7 +48,8 @@ pub(super) fn summarise(
     format: Format,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
-    let exit = outcome(certificates, required, protocol.required);
+    let verdicts = verdicts(certificates, required, protocol.required);
+    let exit = outcome(&verdicts, required.is_empty());
     let run = run.display().to_string();
     let summary = Summary {
         run: &run,
@@ -64,23 +65,29 @@ pub(super) fn summarise(
     Ok(exit)
 }
 
-/// The exit code: incomplete or unsupported before not held, both before success. A survey
-/// (`required` empty) looks at the protocol's own objective, and only for evidence.
-fn outcome(
+/// Verdicts of what was required; of the protocol's own objective in a survey.
+fn verdicts(
     certificates: &[Certificate],
     required: &[ObjectiveName],
     surveyed: ObjectiveName,
-) -> Exit {
-    let survey = required.is_empty();
-    let looked_at = if survey { &[surveyed][..] } else { required };
-    let verdicts: Vec<Verdict> = certificates
-        .iter()
-        .flat_map(|certificate| {
-            looked_at
-                .iter()
-                .map(|&name| certificate.objectives.get(name).verdict)
-        })
-        .collect();
+) -> Vec<Verdict> {
+    let looked_at = if required.is_empty() {
+        &[surveyed][..]
+    } else {
+        required
+    };
+    let of = |certificate: &Certificate| -> Vec<Verdict> {
+        looked_at
+            .iter()
+            .map(|&name| certificate.objectives.get(name).verdict)
+            .collect()
+    };
+    certificates.iter().flat_map(of).collect()
+}
+
+/// Incomplete or unsupported comes before not held, and both before success. A survey requires
+/// complete evidence and nothing else.
+fn outcome(verdicts: &[Verdict], survey: bool) -> Exit {
     let lacks = |verdict: &Verdict| matches!(verdict, Verdict::Incomplete | Verdict::Unsupported);
     if verdicts.iter().any(lacks) {
         Exit::Incomplete
@@ -94,4 +101,27 @@ fn outcome(
 /// A difference between native and native is the worker's failure; the rest is about files.
 fn certify_failure(error: certify::CertifyError) -> Failure {
     Failure::input(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn precedence_of_exit_codes() {
+        use Verdict::{Descriptive, Incomplete, NotEstablished, Pass, Unsupported};
+        let table: [(&[Verdict], u8, u8); 7] = [
+            (&[Pass, Pass], 0, 0),
+            (&[Pass, NotEstablished], 1, 0),
+            (&[Descriptive, Pass], 1, 0),
+            (&[NotEstablished, Incomplete], 3, 3),
+            (&[Unsupported, Pass], 3, 3),
+            (&[Incomplete], 3, 3),
+            (&[], 0, 0),
+        ];
+        for (verdicts, named, survey) in table {
+            assert_eq!(outcome(verdicts, false).code(), named, "{verdicts:?}");
+            assert_eq!(outcome(verdicts, true).code(), survey, "{verdicts:?}");
+        }
+    }
 }

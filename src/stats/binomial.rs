@@ -155,7 +155,11 @@ fn ratio_sum(k: f64, n: f64, odds: Odds) -> f64 {
 fn ln_pmf(k: f64, n: f64, odds: Odds) -> f64 {
     if k == 0.0 {
         // 0 trials with q = 0 would give 0 * -inf.
-        return if n == 0.0 { 0.0 } else { n * odds.mirrored().ln_p() };
+        return if n == 0.0 {
+            0.0
+        } else {
+            n * odds.mirrored().ln_p()
+        };
     }
     if k == n {
         return n * odds.ln_p();
@@ -179,7 +183,13 @@ fn stirling_error(n: f64) -> f64 {
         return factorial.ln() - (0.5 * (2.0 * PI * n).ln() + n * n.ln() - n);
     }
     let square = 1.0 / (n * n);
-    let series = [1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0];
+    let series = [
+        1.0 / 12.0,
+        -1.0 / 360.0,
+        1.0 / 1260.0,
+        -1.0 / 1680.0,
+        1.0 / 1188.0,
+    ];
     series.iter().rev().fold(0.0, |sum, c| sum * square + c) / n
 }
 

@@ -149,7 +149,9 @@ fn check_lists(native: &[f64], candidate: &[f64]) -> Result<(), StatsError> {
             let value = values[index];
             return Err(StatsError::NonFinite { list, index, value });
         }
-        let largest = values.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
+        let largest = values
+            .iter()
+            .fold(0.0_f64, |most, value| most.max(value.abs()));
         // Twice: sums of differences must stay finite as well.
         if !(2.0 * largest * n as f64).is_finite() {
             return Err(StatsError::Overflow { list, n });
@@ -181,7 +183,9 @@ fn check_plan(plan: BootstrapPlan, alpha: f64) -> Result<(), StatsError> {
 /// the ratio of their sums minus one would cancel.
 fn difference_rows(native: &[f64], candidate: &[f64]) -> Vec<[f64; 2]> {
     let pairs = native.iter().zip(candidate);
-    pairs.map(|(&native, &candidate)| [native, candidate - native]).collect()
+    pairs
+        .map(|(&native, &candidate)| [native, candidate - native])
+        .collect()
 }
 
 fn point_estimate(rows: &[[f64; 2]]) -> Result<f64, StatsError> {
@@ -223,7 +227,10 @@ fn quantile(values: &mut [f64], alpha: f64, side: Side) -> (f64, f64) {
         Side::Upper => count - (floor as usize).min(count - 1),
         Side::Lower => (ceiling as usize).clamp(1, count),
     };
-    let spread = (count as f64 * alpha * (1.0 - alpha)).sqrt().ceil().max(1.0);
+    let spread = (count as f64 * alpha * (1.0 - alpha))
+        .sqrt()
+        .ceil()
+        .max(1.0);
     let low = rank.saturating_sub(spread as usize).max(1);
     let high = (rank + spread as usize).min(count);
     let (below, &mut value, above) = values.select_nth_unstable_by(rank - 1, f64::total_cmp);
@@ -233,7 +240,9 @@ fn quantile(values: &mut [f64], alpha: f64, side: Side) -> (f64, f64) {
         value
     };
     let high_value = if high > rank {
-        *above.select_nth_unstable_by(high - rank - 1, f64::total_cmp).1
+        *above
+            .select_nth_unstable_by(high - rank - 1, f64::total_cmp)
+            .1
     } else {
         value
     };
@@ -241,7 +250,10 @@ fn quantile(values: &mut [f64], alpha: f64, side: Side) -> (f64, f64) {
         return (value, 0.0);
     }
     let exact_spread = (count as f64 * alpha * (1.0 - alpha)).sqrt();
-    (value, (high_value - low_value) * exact_spread / (high - low) as f64)
+    (
+        value,
+        (high_value - low_value) * exact_spread / (high - low) as f64,
+    )
 }
 
 #[cfg(test)]

@@ -17,7 +17,10 @@ use super::StatsError;
 /// # Errors
 /// [`StatsError::PValue`] for a value outside [0, 1] that is not NaN.
 pub fn holm(p: &[f64]) -> Result<Vec<f64>, StatsError> {
-    if let Some(index) = p.iter().position(|&p| !(p.is_nan() || (0.0..=1.0).contains(&p))) {
+    if let Some(index) = p
+        .iter()
+        .position(|&p| !(p.is_nan() || (0.0..=1.0).contains(&p)))
+    {
         return Err(StatsError::PValue { index, p: p[index] });
     }
     Ok(step_down(p, |p, factor| (p * factor).min(1.0)))

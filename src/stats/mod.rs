@@ -26,9 +26,7 @@ pub use error::{MAX_COUNT, MAX_RESAMPLES, StatsError};
 pub use exact::{PValue, SignTest, mcnemar_exact, sign_test, sign_test_differences};
 pub use holm::{holm, holm_log10};
 pub use rng::CounterRng;
-pub use tango::{
-    NonInferiority, tango_bound, tango_interval, tango_noninferiority, tango_score,
-};
+pub use tango::{NonInferiority, tango_bound, tango_interval, tango_noninferiority, tango_score};
 
 /// Which side of the estimate a one-sided bound lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -49,7 +49,10 @@ mod tests {
             let alpha = 10_f64.powi(-exponent);
             let tail = upper_tail(upper_quantile(alpha));
             assert!((tail.p / alpha - 1.0).abs() < 1e-12, "{alpha}");
-            assert!((tail.log10_p + f64::from(exponent)).abs() < 1e-12, "{alpha}");
+            assert!(
+                (tail.log10_p + f64::from(exponent)).abs() < 1e-12,
+                "{alpha}"
+            );
         }
     }
 

@@ -74,7 +74,10 @@ mod tests {
             }
         }
         // Chi-square with 2 degrees of freedom: 13.8 is exceeded with probability 0.001.
-        let chi_square: f64 = counts.iter().map(|c| (c - 30_000.0_f64).powi(2) / 30_000.0).sum();
+        let chi_square: f64 = counts
+            .iter()
+            .map(|c| (c - 30_000.0_f64).powi(2) / 30_000.0)
+            .sum();
         assert!(chi_square < 13.8, "{counts:?}");
     }
 

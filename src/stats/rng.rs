@@ -102,10 +102,7 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
             (first >> 32) as u32 ^ counter[3] ^ key[1],
             first as u32,
         ];
-        key = [
-            key[0].wrapping_add(WEYL[0]),
-            key[1].wrapping_add(WEYL[1]),
-        ];
+        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
     }
     counter
 }

@@ -47,11 +47,19 @@ fn inputs_outside_the_domain_are_refused() {
     ));
     assert!(matches!(
         bound(&[1.0, f64::NAN], &[1.0, 1.0], 0.05),
-        Err(StatsError::NonFinite { list: "native", index: 1, .. })
+        Err(StatsError::NonFinite {
+            list: "native",
+            index: 1,
+            ..
+        })
     ));
     assert!(matches!(
         bound(&[1.0, 1.0], &[f64::INFINITY, 1.0], 0.05),
-        Err(StatsError::NonFinite { list: "candidate", index: 0, .. })
+        Err(StatsError::NonFinite {
+            list: "candidate",
+            index: 0,
+            ..
+        })
     ));
     assert!(matches!(
         bound(&[1.0, -1.0], &[1.0, 1.0], 0.05),
@@ -103,14 +111,20 @@ fn standard_error_matches_the_scatter_over_seeds() {
     let (native, candidate) = documents(64, 9);
     let bounds: Vec<BootstrapBound> = (0..60)
         .map(|seed| {
-            let plan = BootstrapPlan { resamples: 4_000, seed };
+            let plan = BootstrapPlan {
+                resamples: 4_000,
+                seed,
+            };
             bootstrap_ratio_bound(&native, &candidate, 0.0125, Side::Upper, plan).unwrap()
         })
         .collect();
     let mean = bounds.iter().map(|b| b.value).sum::<f64>() / 60.0;
     let scatter = (bounds.iter().map(|b| (b.value - mean).powi(2)).sum::<f64>() / 59.0).sqrt();
     let reported = bounds.iter().map(|b| b.monte_carlo_se).sum::<f64>() / 60.0;
-    assert!((0.6..1.6).contains(&(reported / scatter)), "{reported} {scatter}");
+    assert!(
+        (0.6..1.6).contains(&(reported / scatter)),
+        "{reported} {scatter}"
+    );
 }
 
 #[test]
