@@ -83,8 +83,8 @@ fn upper_logit(k: f64, n: f64, alpha: f64) -> f64 {
 /// truncated minus that of the whole distribution), so that from the second step on the iteration
 /// approaches the root from the right without overshooting, and no bracket is needed.
 ///
-/// statrs inverts the regularised incomplete beta function instead: `inv_beta_reg` stops at errors
-/// far above the 1e-9 that is promised here.
+/// Inverting the incomplete beta function at `1 - alpha` instead would lose the digits of a small
+/// alpha before it starts.
 fn solve(k: f64, n: f64, alpha: f64) -> f64 {
     let target = alpha.ln();
     let mut logit = wilson_logit(k, n, upper_quantile(alpha));
