@@ -1,13 +1,13 @@
 //! Which rules cannot pass at a protocol's sizes, whatever the candidate does.
 
-use crate::schema::{PanelPlan, ProportionRule, Protocol};
+use crate::schema::{Protocol, RuleName};
 use crate::stats::{self, Side, StatsError};
 
 /// A rule that fails even where nothing is lost and nothing gained.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unattainable {
     /// Rule.
-    pub rule: &'static str,
+    pub rule: RuleName,
     /// Panel.
     pub panel: String,
     /// Cases of the panel.
@@ -22,27 +22,23 @@ pub struct Unattainable {
 /// above the limit, or Tango lower bound of 0 changes below it. NLL rules can pass at any size.
 ///
 /// # Errors
-/// [`StatsError`] where the protocol's alphas are out of range.
+/// [`StatsError`] where the protocol's alphas or sizes are out of range.
 pub fn unattainable(protocol: &Protocol) -> Result<Vec<Unattainable>, StatsError> {
     let mut found = Vec::new();
-    for panel in &protocol.panels {
-        let checks: &[(&'static str, &ProportionRule)] = match panel {
-            PanelPlan::Math { .. } => &[
-                ("gross_loss", &protocol.rules.gross_loss),
-                ("net_change", &protocol.rules.net_change),
-            ],
-            PanelPlan::Retrieval { .. } => &[("retrieval", &protocol.rules.retrieval)],
-            PanelPlan::Nll { .. } => &[],
-        };
-        for (name, rule) in checks {
-            let (bound, pass) = best(name, rule, panel.case_count(), protocol.family_alpha)?;
+    for rule in [
+        RuleName::GrossLoss,
+        RuleName::NetChange,
+        RuleName::Retrieval,
+    ] {
+        for panel in protocol.panels_of(rule) {
+            let (bound, pass) = best(protocol, rule, panel.case_count())?;
             if !pass {
                 found.push(Unattainable {
-                    rule: name,
+                    rule,
                     panel: panel.panel_name(),
                     cases: panel.case_count(),
                     bound,
-                    limit: rule.limit,
+                    limit: protocol.limit(rule),
                 });
             }
         }
@@ -51,19 +47,13 @@ pub fn unattainable(protocol: &Protocol) -> Result<Vec<Unattainable>, StatsError
 }
 
 /// The best possible bound, and whether it respects the limit.
-fn best(
-    name: &str,
-    rule: &ProportionRule,
-    cases: u32,
-    family_alpha: f64,
-) -> Result<(f64, bool), StatsError> {
-    let alpha = family_alpha / f64::from(rule.divisor);
-    let cases = u64::from(cases);
-    if name == "net_change" {
-        let lower = stats::tango_bound(0, 0, cases, alpha, Side::Lower)?;
-        Ok((lower, lower >= rule.limit))
+fn best(protocol: &Protocol, rule: RuleName, cases: u32) -> Result<(f64, bool), StatsError> {
+    let (alpha, limit) = (protocol.alpha(rule), protocol.limit(rule));
+    if rule == RuleName::NetChange {
+        let lower = stats::tango_bound(0, 0, cases.into(), alpha, Side::Lower)?;
+        Ok((lower, lower >= limit))
     } else {
-        let upper = stats::clopper_pearson_upper(0, cases, alpha)?;
-        Ok((upper, upper <= rule.limit))
+        let upper = stats::clopper_pearson_upper(0, cases.into(), alpha)?;
+        Ok((upper, upper <= limit))
     }
 }

@@ -1,6 +1,6 @@
 //! The sentences below the table: controls, A/A, reasons, what was required.
 
-use crate::schema::{ObjectiveName, ObjectiveResult, Objectives, RuleResult, Verdict};
+use crate::schema::{ObjectiveResult, Objectives, RuleResult, Verdict};
 
 use super::attainable::{Unattainable, unattainable};
 use super::summary::Summary;
@@ -156,19 +156,8 @@ fn requirement(summary: &Summary<'_>) -> String {
     if summary.required.is_empty() {
         return "survey, nothing required".to_owned();
     }
-    let names: Vec<&str> = summary
-        .required
-        .iter()
-        .map(|&name| objective_name(name))
-        .collect();
+    let names: Vec<&str> = summary.required.iter().map(|&name| name.name()).collect();
     format!("required of each recipe: {}", names.join(" and "))
-}
-
-fn objective_name(name: ObjectiveName) -> &'static str {
-    match name {
-        ObjectiveName::Preservation => "preservation",
-        ObjectiveName::Aggregate => "aggregate",
-    }
 }
 
 /// Rules that the protocol's sizes cannot satisfy, if any.
@@ -188,7 +177,7 @@ fn sizes(summary: &Summary<'_>) -> Option<String> {
 fn describe(rule: &Unattainable) -> String {
     format!(
         "{} on {} cases of {} is bounded by {:.2}%, limit {:.2}%",
-        rule.rule,
+        rule.rule.name(),
         rule.cases,
         rule.panel,
         100.0 * rule.bound,

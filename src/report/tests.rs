@@ -256,7 +256,7 @@ fn a_narrow_page_splits_the_table() {
 fn sizes_that_cannot_pass_are_named() {
     let small = protocol(32);
     let found = unattainable(&small).unwrap();
-    let rules: Vec<&str> = found.iter().map(|rule| rule.rule).collect();
+    let rules: Vec<&str> = found.iter().map(|found| found.rule.name()).collect();
     assert_eq!(rules, ["gross_loss", "net_change"]);
     assert!(unattainable(&protocol(1319)).unwrap().is_empty());
     assert!(text(&small, &[], TEXT_WIDTH).contains("cannot pass at its sizes"));
