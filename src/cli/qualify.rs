@@ -95,6 +95,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
 
 fn manifest(settings: &QualifySettings, prepared: &Prepared) -> Result<Manifest, Failure> {
     let protocol = &settings.model.protocol;
+    let layers = prepared.engine.model().geometry.layers as usize;
+    for recipe in &settings.candidates {
+        recipe.check_layers(layers).map_err(Failure::input)?;
+    }
     let digest = protocol.sha256().map_err(Failure::input)?;
     runner::manifest(
         protocol,
