@@ -11,6 +11,11 @@ mod issue;
 mod prepare;
 mod qualify;
 mod resolve;
+mod geometry;
+mod memory;
+mod output;
+mod protocol;
+mod size;
 
 use std::io::Write;
 
@@ -34,6 +39,10 @@ enum Command {
     Certify(certify::Args),
     /// Measure the fixed scales of a model on its native cache.
     Calibrate(calibrate::Args),
+    /// What a cache budget holds under each recipe.
+    Memory(memory::Args),
+    /// List and show protocols.
+    Protocol(protocol::Args),
 }
 
 /// Runs the command line of this process and returns its exit code.
@@ -52,5 +61,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Qualify(args) => qualify::run(args, out),
         Command::Certify(args) => certify::run(args, out),
         Command::Calibrate(args) => calibrate::run(args, out),
+        Command::Memory(args) => memory::run(args, out),
+        Command::Protocol(args) => protocol::run(args, out),
     }
 }
