@@ -7,7 +7,8 @@ use clap::Args as ClapArgs;
 
 use crate::store::RunDir;
 
-use super::issue::{self, Format};
+use super::issue;
+use super::output::Format;
 use super::{Exit, Failure, qualify};
 
 /// Arguments of `kvassay certify`.
@@ -17,7 +18,7 @@ pub struct Args {
     #[arg(value_name = "RUN")]
     pub run: PathBuf,
     /// Form of the summary on stdout.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }
 

@@ -3,23 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 
-use clap::ValueEnum;
-
 use crate::certify;
 use crate::report::{self, Summary};
 use crate::schema::{ArmRole, Certificate, ObjectiveName, Protocol, Verdict};
 use crate::store::RunDir;
 
+use super::output::Format;
 use super::{Exit, Failure};
-
-/// Forms of the summary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// A table for people.
-    Text,
-    /// One JSON document.
-    Json,
-}
 
 /// Certifies every candidate arm of the run, in the order of the arms, and stores the certificates.
 pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {

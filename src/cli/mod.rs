@@ -6,15 +6,15 @@
 mod calibrate;
 mod certify;
 mod exit;
+mod geometry;
 mod interrupt;
 mod issue;
-mod prepare;
-mod qualify;
-mod resolve;
-mod geometry;
 mod memory;
 mod output;
+mod prepare;
 mod protocol;
+mod qualify;
+mod resolve;
 mod size;
 
 use std::io::Write;

@@ -12,7 +12,8 @@ use crate::report::Progress;
 use crate::schema::Manifest;
 use crate::store::RunDir;
 
-use super::issue::{self, Format};
+use super::issue;
+use super::output::Format;
 use super::prepare::{BATCH_LAYOUT, Prepared};
 use super::resolve::{ModelArgs, QualifySettings};
 use super::{Exit, Failure, interrupt};
@@ -41,7 +42,7 @@ pub struct Args {
     #[arg(long, value_enum, requires = "recipes")]
     pub require: Option<Require>,
     /// Form of the summary on stdout.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }
 

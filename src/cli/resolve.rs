@@ -7,10 +7,10 @@ use clap::Args as ClapArgs;
 
 use crate::panel::DataDir;
 use crate::recipe::Recipe;
-use crate::schema::{ObjectiveName, Protocol, builtin_protocol, builtin_protocols};
+use crate::schema::{ObjectiveName, Protocol};
 
-use super::Failure;
 use super::qualify::{Args as QualifyArgs, Require};
+use super::{Failure, protocol};
 
 /// The one control that a built-in worker provides.
 const BUILTIN_CONTROL: &str = "native";
@@ -56,7 +56,7 @@ impl ModelSettings {
     /// Checks what was typed.
     pub fn resolve(args: &ModelArgs) -> Result<Self, Failure> {
         let worker = worker(&args.worker).map_err(Failure::input)?;
-        let protocol = protocol(&args.protocol).map_err(Failure::input)?;
+        let protocol = protocol::load(&args.protocol).map_err(Failure::input)?;
         if !args.model.exists() {
             return Err(Failure::input(anyhow!(
                 "--model {}: found nothing there, expected a folder or a GGUF file",
@@ -187,29 +187,4 @@ fn worker(text: &str) -> anyhow::Result<Worker> {
             "--worker: found `{other}`, expected auto or cpu: this build has the CPU worker only"
         ),
     }
-}
-
-/// A built-in protocol by name, or one read from a file.
-fn protocol(text: &str) -> anyhow::Result<Protocol> {
-    if let Some(protocol) = builtin_protocol(text) {
-        return Ok(protocol);
-    }
-    let path = Path::new(text);
-    if !path.is_file() {
-        let names: Vec<String> = builtin_protocols().into_iter().map(|p| p.name).collect();
-        bail!(
-            "--protocol {text}: found neither a file nor a built-in protocol, expected a path or one of {}",
-            names.join(", ")
-        );
-    }
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let parsed = if path
-        .extension()
-        .is_some_and(|extension| extension == "toml")
-    {
-        Protocol::from_toml(&text)
-    } else {
-        Protocol::from_json(&text)
-    };
-    parsed.with_context(|| path.display().to_string())
 }

@@ -1,14 +1,12 @@
 //! One arm: opens it, runs what is left of each panel, proves engagement.
 
-use std::sync::atomic::Ordering;
-
 use crate::engine::{ArmSetup, BatchLayout, Engine};
 use crate::recipe::Recipe;
-use crate::schema::{ArmRole, Engagement, KvTotals, LayerAbsmax, ManifestArm};
+use crate::schema::{ArmRole, CaseTask, Engagement, KvTotals, LayerAbsmax, ManifestArm, PanelCase};
 use crate::score::Parser;
 use crate::store::{CaseKey, RecordLog};
 
-use super::batch::{BatchEnd, Order, run_batch};
+use super::batch::{Batch, Order, stop_asked};
 use super::event::{Event, Sink};
 use super::plan::limited;
 use super::work::PanelWork;
@@ -144,16 +142,15 @@ impl<'a> ArmRun<'a> {
             ArmRole::Control | ArmRole::Candidate => Order::Plan,
         };
         while log.done() < total {
-            let start = log.done();
-            let end = total.min(start + engine.batch_cases().max(1));
-            let stop = self.input.stop;
-            let BatchEnd { records, failure } =
-                run_batch(work, (start, end), order, engine, stop, sink)?;
-            log.append(&records)?;
-            if let Some(error) = failure {
-                return Err(error);
-            }
-            if stop.load(Ordering::Relaxed) {
+            let batch = Batch {
+                work,
+                log,
+                order,
+                stop: self.input.stop,
+                sink,
+            };
+            batch.run(engine)?;
+            if stop_asked(self.input.stop).is_break() {
                 return Ok(Ended::Interrupted);
             }
         }
@@ -199,14 +196,9 @@ fn keys(work: &PanelWork<'_>) -> Vec<CaseKey> {
 }
 
 /// The decisive parser of a panel with numeric answers.
-fn parser(
-    panel: &str,
-    name: &str,
-    cases: &[crate::schema::PanelCase],
-) -> Result<Option<Parser>, RunError> {
-    let math = cases
-        .first()
-        .is_some_and(|case| matches!(case.task, crate::schema::CaseTask::Math { .. }));
+fn parser(panel: &str, name: &str, cases: &[PanelCase]) -> Result<Option<Parser>, RunError> {
+    let first = cases.first().map(|case| &case.task);
+    let math = matches!(first, Some(CaseTask::Math { .. }));
     if !math {
         return Ok(None);
     }

@@ -29,6 +29,10 @@ pub struct FakeEngine {
     pub noisy: bool,
     /// Forward passes until the worker dies.
     pub lifetime: Option<u64>,
+    /// Cases per batch.
+    pub batch: usize,
+    /// Requests finish in the order in which they came, not the first one last.
+    pub finishes_in_order: bool,
     /// Calls of `calibrate`.
     pub calibrations: usize,
     /// Recipes of the arms that were opened.
@@ -49,6 +53,8 @@ impl FakeEngine {
             fails: None,
             noisy: false,
             lifetime: None,
+            batch: 2,
+            finishes_in_order: false,
             calibrations: 0,
             opened: Vec::new(),
         }
@@ -79,10 +85,12 @@ impl FakeEngine {
         quantised + noise
     }
 
-    /// Requests in the order in which they finish: not the order in which they came.
+    /// Requests in the order in which they finish.
     fn finishing(&self, requests: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..requests).collect();
-        order.rotate_left(usize::min(1, requests));
+        if !self.finishes_in_order {
+            order.rotate_left(usize::min(1, requests));
+        }
         order
     }
 
@@ -111,7 +119,7 @@ impl Engine for FakeEngine {
     }
 
     fn batch_cases(&self) -> usize {
-        2
+        self.batch
     }
 
     fn calibrate(
@@ -301,8 +309,9 @@ pub fn protocol() -> Protocol {
     }
 }
 
-/// The protocol's panels, written to and read back from `dir`.
-pub fn panels(dir: &Path) -> BuiltPanels {
+/// Panels of so many questions, three documents and three needles, written to and read back
+/// from `dir`.
+pub fn panels(dir: &Path, questions: u32) -> BuiltPanels {
     let math = |i: u32, ids: &[u32]| {
         (
             format!("gsm8k-{i:04}"),
@@ -333,7 +342,7 @@ pub fn panels(dir: &Path) -> BuiltPanels {
     };
     BuiltPanels {
         panels: vec![
-            panel(dir, "math", "gsm8k/1", 5, &math),
+            panel(dir, "math", "gsm8k/1", questions, &math),
             panel(dir, "nll-16", "", 3, &nll),
             panel(dir, "retrieval-16", "needle/1", 3, &retrieval),
         ],

@@ -35,8 +35,12 @@ struct Outcome {
 
 impl World {
     fn new() -> Self {
+        World::with_questions(5)
+    }
+
+    fn with_questions(questions: u32) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let panels = panels(root.path());
+        let panels = panels(root.path(), questions);
         World {
             root,
             panels,
@@ -234,6 +238,36 @@ fn a_worker_that_dies_at_any_forward_pass_leaves_a_resumable_run() {
             .unwrap();
         assert!(world.bytes(&name) == expected, "{name}: other bytes");
     }
+}
+
+#[test]
+fn a_long_batch_stores_what_it_finished_as_it_goes() {
+    let world = World::with_questions(20);
+    let mut mortal = FakeEngine::new("cpu");
+    (mortal.batch, mortal.lifetime) = (20, Some(30));
+    // Two passes per case and the first case last: no prefix of the plan is finished.
+    assert!(world.run("run", &mut mortal, None).ended.is_err());
+    let stored = |name: &str, arm: &str| {
+        let dir = RunDir::open(&world.root.path().join(name)).unwrap();
+        dir.records(arm, "math").unwrap().len()
+    };
+    assert_eq!(stored("run", "native"), 0);
+
+    mortal.lifetime = None;
+    world.run("run", &mut mortal, None).ended.unwrap();
+    let path = world.root.path().join("run/arms/AD/math.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    std::fs::write(&path, lines[..1].join("\n") + "\n").unwrap();
+    std::fs::remove_file(path.with_file_name("engagement.json")).unwrap();
+    mortal.lifetime = Some(30);
+    mortal.finishes_in_order = true;
+    assert!(world.run("run", &mut mortal, None).ended.is_err());
+    // Fifteen of the nineteen cases left were finished.
+    assert_eq!(stored("run", "AD"), 1 + 15);
+    mortal.lifetime = None;
+    world.run("run", &mut mortal, None).ended.unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 
 #[test]
