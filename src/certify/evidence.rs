@@ -63,7 +63,10 @@ impl Evidence {
 
     /// Cases of `panel` that every arm was to run.
     pub(super) fn planned(&self, gold: &PanelGold) -> usize {
-        let limit = self.manifest.limit.map_or(usize::MAX, |limit| limit as usize);
+        let limit = self
+            .manifest
+            .limit
+            .map_or(usize::MAX, |limit| limit as usize);
         gold.cases.len().min(limit)
     }
 }

@@ -157,8 +157,7 @@ pub(super) fn decide(findings: &[&Finding]) -> Decision {
     };
     let verdict = gravest.reason.verdict();
     let matters = |finding: &&&Finding| {
-        verdict == Verdict::NotEstablished
-            || finding.reason.verdict() != Verdict::NotEstablished
+        verdict == Verdict::NotEstablished || finding.reason.verdict() != Verdict::NotEstablished
     };
     let clauses: Vec<&str> = sorted
         .iter()

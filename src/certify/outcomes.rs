@@ -162,7 +162,9 @@ fn judge_nll(targets: u32, record: &Record) -> Judgement {
     match record.nll_sum {
         Some(sum) if sum.is_finite() => {
             if record.targets != Some(targets) {
-                let found = record.targets.map_or("none".to_owned(), |found| found.to_string());
+                let found = record
+                    .targets
+                    .map_or("none".to_owned(), |found| found.to_string());
                 return Err(contradiction("targets", &found, &targets.to_string()));
             }
             Ok(Ok(Outcome::MeanNll(sum / f64::from(targets))))
@@ -191,10 +193,16 @@ fn rescore(
 fn compare(task: &CaseTask, record: &Record, score: &MathScore) -> Judgement {
     if matches!(task, CaseTask::Math { .. }) && record.answer != score.answer {
         let text = |answer: &Option<String>| answer.clone().unwrap_or("none".to_owned());
-        return Err(contradiction("answer", &text(&record.answer), &text(&score.answer)));
+        return Err(contradiction(
+            "answer",
+            &text(&record.answer),
+            &text(&score.answer),
+        ));
     }
     if record.correct != Some(score.correct) {
-        let found = record.correct.map_or("none".to_owned(), |found| found.to_string());
+        let found = record
+            .correct
+            .map_or("none".to_owned(), |found| found.to_string());
         return Err(contradiction("correct", &found, &score.correct.to_string()));
     }
     Ok(Ok(Outcome::Answer(score.correct)))

@@ -31,7 +31,10 @@ pub(super) fn on_answers(
 ) -> Result<RuleResult, StatsError> {
     let (alpha, limit) = (protocol.alpha(subject.rule), protocol.limit(subject.rule));
     let AnswerPairs {
-        pairs, lost, gained, ..
+        pairs,
+        lost,
+        gained,
+        ..
     } = *counts;
     let (method, estimate, bound, pass) = if subject.rule == RuleName::NetChange {
         let bound = tango_bound(lost, gained, pairs, alpha, Side::Lower)?;
@@ -40,8 +43,8 @@ pub(super) fn on_answers(
         let bound = clopper_pearson_upper(lost, pairs, alpha)?;
         ("clopper-pearson", counts.loss_rate(), bound, bound <= limit)
     };
-    let of_correct = (counts.control_correct > 0)
-        .then(|| lost as f64 / counts.control_correct as f64);
+    let of_correct =
+        (counts.control_correct > 0).then(|| lost as f64 / counts.control_correct as f64);
     Ok(RuleResult {
         method: method.to_owned(),
         pairs,
