@@ -1,0 +1,6 @@
+//! What several test binaries share. Each uses a part of it.
+#![allow(dead_code)]
+
+pub mod fixture;
+pub mod models;
+pub mod oracle;
