@@ -88,9 +88,19 @@ fn outcome(verdicts: &[Verdict], survey: bool) -> Exit {
     }
 }
 
-/// A difference between native and native is the worker's failure; the rest is about files.
+/// Records that contradict their own output are a mismatch (5), native that differs from native is
+/// the worker's failure (4), and the rest is about files (2).
 fn certify_failure(error: certify::CertifyError) -> Failure {
-    Failure::input(error)
+    if error.is_mismatch() {
+        Failure {
+            exit: Exit::Mismatch,
+            error: error.into(),
+        }
+    } else if error.is_system() {
+        Failure::worker(error)
+    } else {
+        Failure::input(error)
+    }
 }
 
 #[cfg(test)]
