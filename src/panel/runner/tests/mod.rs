@@ -183,6 +183,15 @@ fn records_hold_what_the_engine_said_and_its_score() {
         (retrieval[1].depth, retrieval[1].finish),
         (Some(0.5), Some(Finish::Stop))
     );
+    let correct: Vec<bool> = retrieval
+        .iter()
+        .filter_map(|record| record.correct)
+        .collect();
+    assert_eq!(correct, [true, true, false]);
+    assert_eq!(
+        native[0].secondary,
+        BTreeMap::from([("gsm8k-last-number/1".to_owned(), true)])
+    );
 }
 
 #[test]
