@@ -14,7 +14,7 @@ use crate::store::RunDir;
 
 use super::issue;
 use super::output::Format;
-use super::prepare::{BATCH_LAYOUT, Prepared};
+use super::prepare::Prepared;
 use super::resolve::{ModelArgs, QualifySettings};
 use super::{Exit, Failure, interrupt};
 
@@ -71,7 +71,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let input = RunInput {
         dir: &dir,
         panels: &prepared.panels,
-        layout: BATCH_LAYOUT,
+        layout: prepared.layout,
         stop: interrupt::stop_flag()?,
     };
     let mut progress = Progress::stderr();

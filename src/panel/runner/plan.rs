@@ -14,6 +14,10 @@ use super::RunError;
 /// Folder of the materialised panels inside a run directory.
 pub const PANELS_DIR: &str = "panels";
 
+/// Why a recipe with fixed scales cannot be run without calibration documents.
+const NO_CALIBRATION: &str = "fixed scales need calibration documents: the protocol has none, or they \
+                              do not fit the model's context";
+
 /// Cases left of `cases` under `--limit`.
 pub fn limited(cases: usize, limit: Option<u32>) -> usize {
     limit.map_or(cases, |limit| cases.min(limit as usize))
@@ -38,7 +42,11 @@ pub fn manifest(
         arm("native-aa", ArmRole::Aa, &native, engine)?,
     ];
     for recipe in candidates {
-        arms.push(arm(&recipe.name, ArmRole::Candidate, recipe, engine)?);
+        let mut candidate = arm(&recipe.name, ArmRole::Candidate, recipe, engine)?;
+        if recipe.needs_calibration() && panels.calibration.is_none() {
+            candidate.unsupported.get_or_insert(NO_CALIBRATION.to_owned());
+        }
+        arms.push(candidate);
     }
     Ok(Manifest {
         schema: MANIFEST_SCHEMA.to_owned(),

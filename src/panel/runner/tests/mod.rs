@@ -369,6 +369,17 @@ fn an_unsupported_recipe_is_named_and_left_out() {
 }
 
 #[test]
+fn without_calibration_documents_fixed_scales_are_unsupported() {
+    let mut world = World::new();
+    world.panels.calibration = None;
+    let mut engine = FakeEngine::new("cpu");
+    let outcome = world.run("run", &mut engine, None);
+    assert_eq!(outcome.ended.unwrap(), Ended::Complete);
+    assert_eq!(engine.opened, ["native", "native", "AD"]);
+    assert!(outcome.events[0].contains("calibration documents"));
+}
+
+#[test]
 fn the_limit_cuts_every_panel() {
     let world = World {
         limit: Some(2),
