@@ -1,7 +1,22 @@
 //! Model config, weights, tokenizer, chat template and the decoder forward pass.
 
 mod config;
+mod error;
+mod fields;
+mod files;
+mod gguf;
+mod hf_config;
+mod mapped;
+mod parallel;
+mod safetensors;
+mod tensors;
+mod tokenizer;
 mod weights;
 
 pub use config::*;
+pub use files::{ModelFiles, open};
+pub use gguf::GgufWeights;
+pub use hf_config::read_config;
+pub use safetensors::SafetensorsWeights;
+pub use tokenizer::Tokenizer;
 pub use weights::*;
