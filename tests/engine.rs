@@ -1,5 +1,8 @@
 //! The local engine over the naive backend: what it generates and scores, and what it refuses.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use kvassay::backend::{Backend, CacheLayout, CacheRow, TensorData};

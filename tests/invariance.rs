@@ -1,6 +1,9 @@
 //! Results do not depend on layout, order or chunking, whatever the recipe; arms, engagement and
 //! calibration. Everything runs on the naive backend and on the CPU backend.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use kvassay::backend::Backend;

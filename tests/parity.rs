@@ -1,6 +1,9 @@
 //! Logits of the decoder against those of transformers, on tiny models of every family and rotary
 //! variant (`fixtures/parity/make_parity.py`).
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use kvassay::backend::cpu::CpuBackend;
