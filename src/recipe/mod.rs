@@ -3,7 +3,17 @@
 //!
 //! A recipe says nothing of devices; workers read it and either apply it or refuse it by name.
 
+mod bytes;
+pub mod float8;
+mod grammar;
+
 use std::fmt;
+
+pub use bytes::{
+    CacheShape, Capacity, PAGE_TOKENS, SCALE_BYTES, bytes_per_token, capacity, saved, vector_bytes,
+};
+pub use float8::ByteFormat;
+pub use grammar::{NAMED, RecipeError};
 
 /// 16-bit format in which the native cache stores keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +78,114 @@ pub struct Recipe {
     pub q: Format,
     /// Layers that stay native; negative numbers count from the end (`-1` is the last layer).
     pub skip_layers: Vec<i32>,
+}
+
+impl Component {
+    /// Native storage.
+    pub const NATIVE: Component = Component {
+        format: Format::Native,
+        scale: None,
+    };
+
+    /// Whether the stored elements are not native.
+    pub fn is_quantised(&self) -> bool {
+        self.format != Format::Native
+    }
+}
+
+impl Format {
+    /// The one-byte format; `None` for native storage.
+    pub fn byte_format(self) -> Option<ByteFormat> {
+        match self {
+            Format::Native => None,
+            Format::E4m3 => Some(ByteFormat::E4m3),
+            Format::E5m2 => Some(ByteFormat::E5m2),
+            Format::Int8 => Some(ByteFormat::Int8),
+        }
+    }
+
+    /// Bytes of one stored element.
+    pub fn element_bytes(self) -> u64 {
+        match self {
+            Format::Native => 2,
+            Format::E4m3 | Format::E5m2 | Format::Int8 => 1,
+        }
+    }
+}
+
+impl Recipe {
+    /// The native cache.
+    pub fn native() -> Self {
+        Recipe {
+            name: "native".to_owned(),
+            k: Component::NATIVE,
+            v: Component::NATIVE,
+            q: Format::Native,
+            skip_layers: Vec::new(),
+        }
+    }
+
+    /// Whether keys and values are both stored natively.
+    pub fn is_native(&self) -> bool {
+        !self.k.is_quantised() && !self.v.is_quantised()
+    }
+
+    /// Whether a component has fixed scales, which come from a calibration.
+    pub fn needs_calibration(&self) -> bool {
+        [self.k, self.v]
+            .iter()
+            .any(|component| component.scale == Some(ScalePolicy::Fixed))
+    }
+
+    /// Whether layer `layer` (from 0) of a model with `layers` layers is stored as the recipe says;
+    /// the layers that it skips stay native.
+    pub fn applies_to_layer(&self, layer: usize, layers: usize) -> bool {
+        !self
+            .skip_layers
+            .iter()
+            .any(|&skipped| resolve_layer(skipped, layers) == Some(layer))
+    }
+
+    /// Storage of keys and of values in one layer.
+    pub fn components_at(&self, layer: usize, layers: usize) -> (Component, Component) {
+        if self.applies_to_layer(layer, layers) {
+            (self.k, self.v)
+        } else {
+            (Component::NATIVE, Component::NATIVE)
+        }
+    }
+
+    /// Checks the skipped layers against a model's depth.
+    ///
+    /// # Errors
+    /// [`RecipeError::LayerOutOfRange`] for a skipped layer that the model does not have,
+    /// [`RecipeError::LayerTwice`] where two numbers mean the same layer, and
+    /// [`RecipeError::EveryLayerSkipped`] where nothing is left to quantise.
+    pub fn check_layers(&self, layers: usize) -> Result<(), RecipeError> {
+        let mut seen = vec![false; layers];
+        for &layer in &self.skip_layers {
+            let index = resolve_layer(layer, layers)
+                .ok_or(RecipeError::LayerOutOfRange { layer, layers })?;
+            if std::mem::replace(&mut seen[index], true) {
+                return Err(RecipeError::LayerTwice { layer });
+            }
+        }
+        if !self.skip_layers.is_empty() && seen.iter().all(|&skipped| skipped) {
+            return Err(RecipeError::EveryLayerSkipped { layers });
+        }
+        Ok(())
+    }
+}
+
+/// The layer that a possibly negative number means; `None` outside the model.
+fn resolve_layer(layer: i32, layers: usize) -> Option<usize> {
+    let distance = usize::try_from(layer.unsigned_abs()).ok()?;
+    let index = if layer < 0 {
+        layers.checked_sub(distance)?
+    } else {
+        distance
+    };
+    (index < layers).then_some(index)
 }
 
 impl fmt::Display for Format {

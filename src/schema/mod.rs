@@ -10,6 +10,9 @@ mod evidence;
 mod manifest;
 mod panel;
 mod protocol;
+mod protocol_check;
+mod protocol_file;
+mod protocol_rules;
 mod record;
 
 pub use certificate::*;
@@ -18,4 +21,7 @@ pub use evidence::*;
 pub use manifest::*;
 pub use panel::*;
 pub use protocol::*;
+pub use protocol_check::{AA_ARM, ProtocolError};
+pub use protocol_file::{builtin_protocol, builtin_protocols};
+pub use protocol_rules::RuleName;
 pub use record::*;

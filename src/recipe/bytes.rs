@@ -1,0 +1,147 @@
+//! What a recipe costs in cache bytes.
+//!
+//! Counted: elements and the inline FP32 scales of dynamic components. Not counted: fixed scales
+//! (one FP32 per layer and component, once) and what an allocator rounds up.
+
+use super::{Component, Recipe, ScalePolicy};
+
+/// Tokens per cache page.
+pub const PAGE_TOKENS: u64 = 16;
+/// Bytes of one inline scale.
+pub const SCALE_BYTES: u64 = 4;
+
+/// The shape of a model, as far as cache bytes depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheShape {
+    /// Decoder layers.
+    pub layers: u32,
+    /// Key/value heads.
+    pub kv_heads: u32,
+    /// Elements per head vector.
+    pub head_dim: u32,
+}
+
+/// How much fits into a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Whole pages over all layers.
+    pub blocks: u64,
+    /// Tokens that those pages hold.
+    pub token_slots: u64,
+}
+
+/// Stored bytes of one head vector of one component: elements, and the inline scale of a dynamic
+/// component.
+pub fn vector_bytes(component: Component, head_dim: u32) -> u64 {
+    let scale = match component.scale {
+        Some(ScalePolicy::Dynamic) => SCALE_BYTES,
+        Some(ScalePolicy::Fixed) | None => 0,
+    };
+    u64::from(head_dim) * component.format.element_bytes() + scale
+}
+
+/// Cache bytes per token: the sum over layers of
+/// `kv_heads x (key vector bytes + value vector bytes)`; skipped layers are native.
+///
+/// Saturates at `u64::MAX` for shapes that no model has.
+pub fn bytes_per_token(recipe: &Recipe, shape: &CacheShape) -> u64 {
+    let layers = shape.layers as usize;
+    (0..layers)
+        .map(|layer| {
+            let (k, v) = recipe.components_at(layer, layers);
+            vector_bytes(k, shape.head_dim) + vector_bytes(v, shape.head_dim)
+        })
+        .fold(0, u64::saturating_add)
+        .saturating_mul(u64::from(shape.kv_heads))
+}
+
+/// Whole pages and token slots of a cache that may take `budget` bytes, `reserve` of which stay
+/// free: `blocks = floor((budget - reserve) / (16 x bytes_per_token))`,
+/// `token_slots = 16 x blocks`. Nothing fits where the reserve exceeds the budget or a token has
+/// no bytes.
+pub fn capacity(budget: u64, reserve: u64, bytes_per_token: u64) -> Capacity {
+    let page = u128::from(PAGE_TOKENS) * u128::from(bytes_per_token);
+    let usable = u128::from(budget.saturating_sub(reserve));
+    // At least 16 bytes a page: the quotient fits 60 bits, and the slots fit 64.
+    let blocks = usable.checked_div(page).unwrap_or(0) as u64;
+    Capacity {
+        blocks,
+        token_slots: blocks * PAGE_TOKENS,
+    }
+}
+
+/// Proportion of native bytes that a recipe saves: `1 - bytes_per_token / native_bytes_per_token`.
+/// Zero where native has no bytes.
+pub fn saved(bytes_per_token: u64, native_bytes_per_token: u64) -> f64 {
+    if native_bytes_per_token == 0 {
+        return 0.0;
+    }
+    1.0 - bytes_per_token as f64 / native_bytes_per_token as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const QWEN3_8B: CacheShape = CacheShape {
+        layers: 36,
+        kv_heads: 8,
+        head_dim: 128,
+    };
+
+    fn bytes(recipe: &str, shape: &CacheShape) -> u64 {
+        bytes_per_token(&Recipe::parse(recipe).unwrap(), shape)
+    }
+
+    #[test]
+    fn bytes_of_every_kind_of_recipe() {
+        let heads = 36 * 8;
+        assert_eq!(bytes("native", &QWEN3_8B), heads * 512);
+        assert_eq!(bytes("AF", &QWEN3_8B), heads * 384);
+        assert_eq!(bytes("RF", &QWEN3_8B), heads * 384);
+        assert_eq!(bytes("AD", &QWEN3_8B), heads * 388);
+        assert_eq!(bytes("SF", &QWEN3_8B), heads * 256);
+        assert_eq!(bytes("SD", &QWEN3_8B), heads * 264);
+        assert_eq!(bytes("k=int8:fixed,v=e5m2:dynamic", &QWEN3_8B), heads * 260);
+        let skipping = "k=e4m3:fixed,v=e4m3:fixed,skip-layers=0,-1";
+        assert_eq!(bytes(skipping, &QWEN3_8B), 8 * (34 * 256 + 2 * 512));
+    }
+
+    #[test]
+    fn nothing_fits_a_reserve_beyond_the_budget() {
+        let nothing = Capacity {
+            blocks: 0,
+            token_slots: 0,
+        };
+        assert_eq!(capacity(10, 11, 1), nothing);
+        assert_eq!(capacity(10, 0, 0), nothing);
+        assert_eq!(capacity(u64::MAX, 0, 1).token_slots, u64::MAX - 15);
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_are_as_many_as_fit(
+            budget in 0..1u64 << 50, reserve in 0..1u64 << 50, per_token in 1..1u64 << 30
+        ) {
+            let found = capacity(budget, reserve, per_token);
+            let page = u128::from(per_token) * 16;
+            let usable = u128::from(budget.saturating_sub(reserve));
+            prop_assert!(u128::from(found.blocks) * page <= usable);
+            prop_assert!((u128::from(found.blocks) + 1) * page > usable);
+        }
+
+        #[test]
+        fn skipping_layers_never_saves(
+            layers in 2u32..80, kv_heads in 1u32..64, head_dim in 8u32..512, skip in 0u32..80
+        ) {
+            let shape = CacheShape { layers, kv_heads, head_dim };
+            let skip = skip % layers;
+            let whole = bytes("SD", &shape);
+            let part = bytes(
+                &format!("k=e4m3:dynamic,v=e4m3:dynamic,skip-layers={skip}"), &shape,
+            );
+            prop_assert!(whole < part && part < bytes("native", &shape));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Checks of single fields.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use super::{PanelPlan, ProportionRule, ProtocolError};
+
+/// Longest name that becomes part of a file name.
+const LONGEST_NAME: usize = 100;
+
+/// An error about `field` unless `holds`.
+pub(super) fn require(
+    holds: bool,
+    field: &str,
+    found: impl Display,
+    expected: impl Display,
+) -> Result<(), ProtocolError> {
+    if holds {
+        return Ok(());
+    }
+    Err(ProtocolError::Field {
+        field: field.to_owned(),
+        found: found.to_string(),
+        expected: expected.to_string(),
+    })
+}
+
+/// Refuses a value that stands twice in a list.
+pub(super) fn unique<'a>(
+    field: &str,
+    values: impl Iterator<Item = &'a str>,
+) -> Result<(), ProtocolError> {
+    let mut seen = BTreeSet::new();
+    for value in values {
+        let found = format!("`{value}` twice");
+        require(seen.insert(value), field, found, "each once")?;
+    }
+    Ok(())
+}
+
+/// A name that can stand in file names on every system.
+pub(super) fn check_name(field: &str, name: &str) -> Result<(), ProtocolError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.=,:+".contains(c);
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    require(
+        starts_well && name.len() <= LONGEST_NAME && name.chars().all(allowed),
+        field,
+        format!("`{name}`"),
+        format!(
+            "a letter or digit, then letters, digits and -_.=,:+ up to {LONGEST_NAME} characters"
+        ),
+    )
+}
+
+/// A text of one line that is not blank.
+pub(super) fn check_text(field: &str, text: &str) -> Result<(), ProtocolError> {
+    require(
+        !text.trim().is_empty() && !text.chars().any(char::is_control),
+        field,
+        format!("{text:?}"),
+        "one line that is not blank",
+    )
+}
+
+/// The limit of an upper bound of a proportion.
+pub(super) fn check_upper_limit(rule: &str, given: &ProportionRule) -> Result<(), ProtocolError> {
+    require(
+        given.limit > 0.0 && given.limit < 1.0,
+        &format!("rules.{rule}.limit"),
+        given.limit,
+        "0 < limit < 1",
+    )
+}
+
+/// Sizes of one panel.
+pub(super) fn check_panel(name: &str, panel: &PanelPlan) -> Result<(), ProtocolError> {
+    let field = |what: &str| format!("panels.{name}.{what}");
+    let positive = |what: &str, found: u32| require(found > 0, &field(what), found, "at least 1");
+    let below = |what: &str, found: u32, length: u32| {
+        let expected = format!("less than the length of {length}");
+        require(found < length, &field(what), found, expected)
+    };
+    match panel {
+        PanelPlan::Math {
+            task,
+            cases,
+            max_new_tokens,
+        } => {
+            check_text(&field("task"), task)?;
+            positive("cases", *cases)?;
+            positive("max_new_tokens", *max_new_tokens)
+        }
+        PanelPlan::Nll {
+            task,
+            length,
+            documents,
+            targets,
+        } => {
+            check_text(&field("task"), task)?;
+            positive("documents", *documents)?;
+            positive("targets", *targets)?;
+            below("targets", *targets, *length)
+        }
+        PanelPlan::Retrieval {
+            task,
+            length,
+            cases,
+            max_new_tokens,
+        } => {
+            check_text(&field("task"), task)?;
+            positive("cases", *cases)?;
+            positive("max_new_tokens", *max_new_tokens)?;
+            below("max_new_tokens", *max_new_tokens, *length)
+        }
+    }
+}

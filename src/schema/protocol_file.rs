@@ -1,0 +1,106 @@
+//! Protocols as files: TOML and JSON, and the ones that are built in.
+
+use super::{PROTOCOL_SCHEMA, Protocol, ProtocolError};
+
+/// Built-in protocols, in the order in which they are listed.
+const BUILTIN: [(&str, &str); 6] = [
+    ("reference", include_str!("../../protocols/reference.toml")),
+    (
+        "study-two-models",
+        include_str!("../../protocols/study-two-models.toml"),
+    ),
+    (
+        "study-workers",
+        include_str!("../../protocols/study-workers.toml"),
+    ),
+    (
+        "study-recent-models",
+        include_str!("../../protocols/study-recent-models.toml"),
+    ),
+    (
+        "reference-wikitext",
+        include_str!("../../protocols/reference-wikitext.toml"),
+    ),
+    ("smoke", include_str!("../../protocols/smoke.toml")),
+];
+
+/// Every built-in protocol.
+pub fn builtin_protocols() -> Vec<Protocol> {
+    BUILTIN
+        .iter()
+        .filter_map(|(name, _)| builtin_protocol(name))
+        .collect()
+}
+
+/// The built-in protocol of this name.
+pub fn builtin_protocol(name: &str) -> Option<Protocol> {
+    let (_, text) = BUILTIN.iter().find(|(builtin, _)| *builtin == name)?;
+    // A test reads and validates each of the embedded files.
+    Protocol::from_toml(text).ok()
+}
+
+/// The one field that is read before anything else, so that a document of another version is
+/// refused by its version and not by a field that this version does not know.
+#[derive(serde::Deserialize)]
+struct Head {
+    #[serde(default)]
+    schema: Option<String>,
+}
+
+impl Protocol {
+    /// Reads and validates a TOML protocol.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Syntax`] with the line, [`ProtocolError::Schema`] or
+    /// [`ProtocolError::NewerSchema`] for another document or version, and whatever
+    /// [`Protocol::validate`] finds.
+    pub fn from_toml(text: &str) -> Result<Protocol, ProtocolError> {
+        let syntax = |error: toml::de::Error| ProtocolError::Syntax {
+            format: "TOML",
+            message: error.to_string().trim_end().to_owned(),
+        };
+        let head: Head = toml::from_str(text).map_err(syntax)?;
+        check_schema(head.schema.as_deref())?;
+        let protocol: Protocol = toml::from_str(text).map_err(syntax)?;
+        protocol.validate()?;
+        Ok(protocol)
+    }
+
+    /// Reads and validates a JSON protocol.
+    ///
+    /// # Errors
+    /// As [`Protocol::from_toml`].
+    pub fn from_json(text: &str) -> Result<Protocol, ProtocolError> {
+        let syntax = |error: serde_json::Error| ProtocolError::Syntax {
+            format: "JSON",
+            message: error.to_string(),
+        };
+        let head: Head = serde_json::from_str(text).map_err(syntax)?;
+        check_schema(head.schema.as_deref())?;
+        let protocol: Protocol = serde_json::from_str(text).map_err(syntax)?;
+        protocol.validate()?;
+        Ok(protocol)
+    }
+}
+
+/// Accepts exactly the schema and version that this crate knows.
+pub(super) fn check_schema(found: Option<&str>) -> Result<(), ProtocolError> {
+    if found == Some(PROTOCOL_SCHEMA) {
+        return Ok(());
+    }
+    let version = |text: &str| -> Option<u64> {
+        let (name, version) = text.split_once('/')?;
+        (name == "kvassay.protocol").then(|| version.parse().ok())?
+    };
+    match found {
+        Some(name) if version(name) > version(PROTOCOL_SCHEMA) => Err(ProtocolError::NewerSchema {
+            found: name.to_owned(),
+        }),
+        _ => Err(ProtocolError::Schema {
+            found: found.map_or("no schema field".to_owned(), |name| format!("`{name}`")),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;
