@@ -3,12 +3,15 @@
 //! Parse, resolve, run: argument structs do no I/O, each command turns them into settings and
 //! hands those down. Data goes to the `out` writer (stdout), diagnostics to stderr.
 
+mod audit;
 mod exit;
 mod geometry;
 mod memory;
 mod output;
 mod protocol;
 mod size;
+mod stats;
+mod values;
 
 use std::io::Write;
 
@@ -30,6 +33,10 @@ enum Command {
     Memory(memory::Args),
     /// List and show protocols.
     Protocol(protocol::Args),
+    /// Recompute bounds and tests from a table of counts.
+    Audit(audit::Args),
+    /// Compute one statistic from flags, or many from JSON lines.
+    Stats(stats::Args),
 }
 
 /// Runs the command line of this process and returns its exit code.
@@ -47,5 +54,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Memory(args) => memory::run(args, out),
         Command::Protocol(args) => protocol::run(args, out),
+        Command::Audit(args) => audit::run(args, out),
+        Command::Stats(args) => stats::run(args, out),
     }
 }
