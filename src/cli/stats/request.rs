@@ -8,7 +8,7 @@ use crate::stats::{self, BootstrapPlan, MAX_COUNT, PValue, Side, StatsError};
 
 /// A method with its inputs. Names and inputs are those of DESIGN.md section 5.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
-#[command(rename_all = "snake_case", allow_negative_numbers = true)]
+#[command(rename_all = "snake_case")]
 pub enum Request {
     /// Exact one-sided upper bound of k/n.
     ClopperPearsonUpper {
