@@ -41,10 +41,10 @@ fn check(row: &Value, published: &Published) {
     assert_eq!(row["name"], name);
     assert_eq!(row["blocks"], blocks, "{name}");
     assert_eq!(row["token_slots"], slots, "{name}");
-    let bytes = row["equal_slots_bytes"].as_u64().unwrap();
+    let bytes = row["equal_slots_bytes"].as_u64().expect("a count");
     assert_eq!(format!("{:.3}", bytes as f64 / GIB as f64), gib, "{name}");
     assert_eq!(
-        format!("{:.4}", 100.0 * row["saved"].as_f64().unwrap()),
+        format!("{:.4}", 100.0 * row["saved"].as_f64().expect("a number")),
         saved,
         "{name}"
     );

@@ -3,6 +3,7 @@
 //! Parse, resolve, run: argument structs do no I/O, each command turns them into settings and
 //! hands those down. Data goes to the `out` writer (stdout), diagnostics to stderr.
 
+mod audit;
 mod calibrate;
 mod certify;
 mod exit;
@@ -16,6 +17,8 @@ mod protocol;
 mod qualify;
 mod resolve;
 mod size;
+mod stats;
+mod values;
 
 use std::io::Write;
 
@@ -43,6 +46,10 @@ enum Command {
     Memory(memory::Args),
     /// List and show protocols.
     Protocol(protocol::Args),
+    /// Recompute bounds and tests from a table of counts.
+    Audit(audit::Args),
+    /// Compute one statistic from flags, or many from JSON lines.
+    Stats(stats::Args),
 }
 
 /// Runs the command line of this process and returns its exit code.
@@ -63,5 +70,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Calibrate(args) => calibrate::run(args, out),
         Command::Memory(args) => memory::run(args, out),
         Command::Protocol(args) => protocol::run(args, out),
+        Command::Audit(args) => audit::run(args, out),
+        Command::Stats(args) => stats::run(args, out),
     }
 }
