@@ -1,6 +1,9 @@
 //! The published figures of the reference study (`fixtures/stats/published_tables.json`) and of
 //! the literature (`published_check.json`), reproduced through the public interface.
 
+// Helpers outside test functions unwrap fixtures: a panic there is the test's failure.
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 
 use kvassay::stats::{self, Side};

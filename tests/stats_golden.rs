@@ -1,5 +1,8 @@
 //! Golden vectors of `fixtures/stats/`, computed by independent software: every case, every run.
 
+// Helpers outside test functions unwrap fixtures: a panic there is the test's failure.
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 
 use kvassay::stats::{self, BootstrapPlan, PValue, Side};
@@ -320,4 +323,52 @@ fn clopper_pearson_error_never_exceeds_alpha() {
         assert_close(&case, "error", missed, expected, 1e-9);
         assert!(missed <= alpha, "{}", case["id"]);
     }
+}
+
+/// True error of Tango's lower bound, summed over the trinomial distribution of (lost, gained) with
+/// this crate's bounds: the figures of docs/statistics.md.
+#[test]
+fn tango_error_is_as_documented() {
+    let mut worst = Vec::new();
+    for case in cases("coverage_n1319.json") {
+        let n = count(&case, "n");
+        let (p_loss, p_gain) = (
+            number(&case["inputs"]["p_loss"]),
+            number(&case["inputs"]["p_gain"]),
+        );
+        let alpha = number(&case["inputs"]["alpha"]);
+        let missed = tango_miss(n, p_loss, p_gain, alpha);
+        let expected = number(&case["expected"]["tango_lower_noncoverage"]);
+        assert_close(&case, "error", missed, expected, 1e-9);
+        worst.push((missed / alpha, alpha));
+    }
+    for (alpha, documented) in [(0.05, 1.83), (0.00625, 2.21), (0.05 / 24.0, 3.29)] {
+        let largest = worst
+            .iter()
+            .filter(|(_, of)| *of == alpha)
+            .fold(0.0_f64, |most, (ratio, _)| most.max(*ratio));
+        assert_eq!(format!("{largest:.2}"), documented.to_string(), "{alpha}");
+    }
+}
+
+/// Probability that the lower bound lies above the true difference.
+fn tango_miss(n: u64, p_loss: f64, p_gain: f64, alpha: f64) -> f64 {
+    let delta = p_gain - p_loss;
+    let mut missed = 0.0;
+    for lost in 0..=n {
+        let ln_lost = stats::ln_binomial_pmf(lost, n, p_loss).unwrap();
+        if ln_lost < -36.0 {
+            continue;
+        }
+        // The bound grows with the gains: beyond the first miss every table misses.
+        let rest = n - lost;
+        let misses =
+            |gained| stats::tango_bound(lost, gained, n, alpha, Side::Lower).unwrap() > delta;
+        let first = (0..=rest).find(|&gained| misses(gained));
+        let given_rest = p_gain / (1.0 - p_loss);
+        if let Some(first) = first {
+            missed += (ln_lost + stats::ln_binomial_sf(first, rest, given_rest).unwrap()).exp();
+        }
+    }
+    missed
 }

@@ -3,7 +3,22 @@
 //! Parse, resolve, run: argument structs do no I/O, each command turns them into settings and
 //! hands those down. Data goes to the `out` writer (stdout), diagnostics to stderr.
 
+mod audit;
+mod calibrate;
+mod certify;
 mod exit;
+mod geometry;
+mod interrupt;
+mod issue;
+mod memory;
+mod output;
+mod prepare;
+mod protocol;
+mod qualify;
+mod resolve;
+mod size;
+mod stats;
+mod values;
 
 use std::io::Write;
 
@@ -20,7 +35,22 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    /// Qualify KV-cache recipes of a model and issue certificates.
+    Qualify(qualify::Args),
+    /// Recompute the certificates of a run directory.
+    Certify(certify::Args),
+    /// Measure the fixed scales of a model on its native cache.
+    Calibrate(calibrate::Args),
+    /// What a cache budget holds under each recipe.
+    Memory(memory::Args),
+    /// List and show protocols.
+    Protocol(protocol::Args),
+    /// Recompute bounds and tests from a table of counts.
+    Audit(audit::Args),
+    /// Compute one statistic from flags, or many from JSON lines.
+    Stats(stats::Args),
+}
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> std::process::ExitCode {
@@ -33,6 +63,14 @@ pub fn main() -> std::process::ExitCode {
     exit::finish(outcome, &mut out, &mut std::io::stderr())
 }
 
-fn run(cli: &Cli, _out: &mut dyn Write) -> Result<Exit, Failure> {
-    match cli.command {}
+fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
+    match &cli.command {
+        Command::Qualify(args) => qualify::run(args, out),
+        Command::Certify(args) => certify::run(args, out),
+        Command::Calibrate(args) => calibrate::run(args, out),
+        Command::Memory(args) => memory::run(args, out),
+        Command::Protocol(args) => protocol::run(args, out),
+        Command::Audit(args) => audit::run(args, out),
+        Command::Stats(args) => stats::run(args, out),
+    }
 }

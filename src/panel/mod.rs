@@ -1,4 +1,4 @@
-//! Panels: source data, prompts, materialised panel files.
+//! Panels: source data, prompts, materialised panel files; the runner.
 //!
 //! A panel is built once per tokenizer from a task definition (`tasks/`), the protocol's sizes and
 //! seed, and source data whose digests are recorded. The same inputs give the same bytes.
@@ -11,9 +11,11 @@ mod file;
 mod gsm8k;
 mod haystack;
 mod math;
+mod model_tokenizer;
 mod nll;
 mod parquet_rows;
 mod retrieval;
+pub mod runner;
 mod streams;
 mod task;
 mod text;

@@ -1,0 +1,45 @@
+//! Opens what a run needs before anything is written: model, panels, engine.
+
+use crate::engine::{BatchLayout, Engine, LocalEngine, LocalSettings};
+use crate::model::{self, LoadError};
+use crate::panel::{self, BuiltPanels};
+
+use super::Failure;
+use super::resolve::{ModelSettings, Worker};
+
+/// A model on its worker, with the protocol's panels for its tokenizer.
+pub(super) struct Prepared {
+    /// Panels, calibration documents, probe.
+    pub panels: BuiltPanels,
+    /// The worker.
+    pub engine: Box<dyn Engine>,
+    /// Batch layout of every arm but the A/A one.
+    pub layout: BatchLayout,
+}
+
+impl Prepared {
+    /// Reads the model's small files, builds the panels, then loads the weights.
+    pub fn open(settings: &ModelSettings) -> Result<Self, Failure> {
+        let files = model::open(&settings.model).map_err(Failure::input)?;
+        let geometry = files.identity().geometry;
+        let (protocol, data) = (&settings.protocol, &settings.data);
+        let panels =
+            panel::build(protocol, data, &files.tokenizer, &geometry).map_err(Failure::input)?;
+        let engine = match settings.worker {
+            Worker::Cpu => LocalEngine::cpu(files).map_err(load_failure)?,
+        };
+        Ok(Prepared {
+            panels,
+            engine: Box::new(engine),
+            layout: LocalSettings::default().layout,
+        })
+    }
+}
+
+/// Weights that are wrong are the user's (2); what a device cannot hold is the system's (4).
+fn load_failure(error: LoadError) -> Failure {
+    match error {
+        LoadError::Model(_) => Failure::input(error),
+        LoadError::Backend { .. } | LoadError::Activations(_) => Failure::worker(error),
+    }
+}

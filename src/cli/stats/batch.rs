@@ -1,0 +1,133 @@
+//! `kvassay stats batch`: JSON lines in, JSON lines out.
+
+use std::io::{BufRead, Write};
+
+use serde_json::{Map, Value};
+
+use super::super::{Exit, Failure};
+use super::request::Request;
+
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// Answers every line that is not blank, in order.
+///
+/// # Errors
+/// Streams that fail. Lines that cannot be answered give [`Exit::BadInput`].
+pub(super) fn run(input: &mut dyn BufRead, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let mut exit = Exit::Holds;
+    let mut line = Vec::new();
+    let mut first = true;
+    loop {
+        line.clear();
+        let read = input.read_until(b'\n', &mut line).map_err(|error| {
+            Failure::worker(anyhow::Error::new(error).context("cannot read standard input"))
+        })?;
+        if read == 0 {
+            return Ok(exit);
+        }
+        let text = match line.strip_prefix(BOM) {
+            Some(rest) if first => rest,
+            _ => &line,
+        };
+        first = false;
+        if text.trim_ascii().is_empty() {
+            continue;
+        }
+        let (id, result) = answer(text);
+        if result.is_err() {
+            exit = Exit::BadInput;
+        }
+        writeln!(out, "{}", Value::Object(response(id, result)))?;
+    }
+}
+
+/// The id of a line, and its result or what is wrong with it.
+fn answer(line: &[u8]) -> (Value, Result<Map<String, Value>, String>) {
+    let object = match serde_json::from_slice::<Value>(line) {
+        Ok(Value::Object(object)) => object,
+        Ok(_) => return (Value::Null, Err("not a JSON object".to_owned())),
+        Err(error) => return (Value::Null, Err(format!("not a JSON line: {error}"))),
+    };
+    let id = object.get("id").cloned().unwrap_or(Value::Null);
+    let request = Request::from_json(&object).map_err(|error| error.to_string());
+    let result = request.and_then(|r| r.compute().map_err(|error| error.to_string()));
+    (id, result)
+}
+
+fn response(id: Value, result: Result<Map<String, Value>, String>) -> Map<String, Value> {
+    let mut response = Map::from_iter([("id".to_owned(), id)]);
+    match result {
+        Ok(values) => response.extend(values),
+        Err(error) => {
+            response.insert("error".to_owned(), Value::String(error));
+        }
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn answers(input: &[u8]) -> (Exit, Vec<Value>) {
+        let mut out = Vec::new();
+        let exit = run(&mut &input[..], &mut out).unwrap();
+        let lines = out.split(|&byte| byte == b'\n');
+        let lines = lines.filter(|line| !line.is_empty());
+        (
+            exit,
+            lines
+                .map(|line| serde_json::from_slice(line).unwrap())
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn good_lines_are_answered_around_bad_ones() {
+        let input = b"\xef\xbb\xbf{\"id\":1,\"method\":\"sign_test\",\"positive\":1,\"negative\":0}\r\n\n  \n\
+            {\"id\":{\"a\":[2]},\"method\":\"nope\"}\nnot json\n[1]\n\xff\xfe\n\
+            {\"method\":\"mcnemar_exact\",\"lost\":0,\"gained\":0}";
+        let (exit, lines) = answers(input);
+        assert_eq!(exit, Exit::BadInput);
+        assert_eq!(lines.len(), 6);
+        assert_eq!(lines[0]["p_two_sided"], 1.0);
+        assert_eq!(lines[1]["id"], serde_json::json!({"a": [2]}));
+        for line in &lines[1..5] {
+            assert!(line["error"].is_string(), "{line}");
+        }
+        for line in &lines[2..] {
+            assert_eq!(line["id"], Value::Null);
+        }
+        assert_eq!(lines[5].to_string(), r#"{"id":null,"p":1.0,"log10_p":0.0}"#);
+    }
+
+    #[test]
+    fn nothing_asked_is_nothing_wrong() {
+        assert_eq!(answers(b"").0, Exit::Holds);
+        assert_eq!(answers(b"\n\n").0, Exit::Holds);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_one_answer_per_line(input in prop::collection::vec(any::<u8>(), 0..200)) {
+            let asked = input.split(|&byte| byte == b'\n');
+            let asked = asked.filter(|line| !line.trim_ascii().is_empty()).count();
+            let (_, lines) = answers(&input);
+            prop_assert!(lines.len() == asked || input.starts_with(BOM));
+        }
+
+        #[test]
+        fn any_counts_give_an_answer(lost in any::<i64>(), gained in 0_u64..2_000, n in 0_u64..5_000, alpha in -0.1..1.1_f64) {
+            for method in ["tango_lower", "tango_upper", "mcnemar_exact"] {
+                let line = serde_json::json!({"id":7,"method":method,"lost":lost % 3_000,
+                    "gained":gained,"n":n,"alpha":alpha});
+                let (_, lines) = answers(line.to_string().as_bytes());
+                prop_assert_eq!(&lines[0]["id"], 7);
+                prop_assert!(lines[0]["error"].is_string() || lines[0].as_object().unwrap()
+                    .values().all(Value::is_number));
+            }
+        }
+    }
+}

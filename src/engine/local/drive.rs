@@ -1,0 +1,236 @@
+//! Runs sequences through the decoder until each has stored what it has to.
+
+use std::ops::ControlFlow;
+
+use crate::backend::{Backend, BackendError, CacheRow};
+use crate::engine::{BatchLayout, CaseError};
+use crate::model::{Decoder, Workspace};
+use crate::schema::{KvTotals, LayerAbsmax};
+
+use super::schedule::{Lane, Pass, Pick, Sequence, plan};
+
+/// What sequences are run for.
+pub(super) trait Task {
+    /// A sequence's state.
+    type Sequence: Sequence;
+    /// What is read from a wanted row's logits.
+    type Value;
+
+    /// The target of a wanted row, for tasks that score one.
+    fn target(&self, sequence: &Self::Sequence, position: usize) -> u32;
+
+    /// Reads the wanted rows.
+    fn read<B: Backend>(
+        &self,
+        backend: &B,
+        logits: &B::Tensor,
+        targets: &[u32],
+    ) -> Result<Vec<Self::Value>, BackendError>;
+
+    /// Takes one value, in ascending order of position within a sequence.
+    fn accept(&self, sequence: &mut Self::Sequence, value: Self::Value) -> Result<(), CaseError>;
+
+    /// Reports a sequence that finished or failed.
+    fn finish<B: Backend>(
+        &mut self,
+        index: usize,
+        outcome: Result<(Self::Sequence, Slot<'_, B>), CaseError>,
+    ) -> Result<(), BackendError>;
+
+    /// Tells of processed tokens.
+    fn progress(&mut self, tokens: u64) -> ControlFlow<()>;
+}
+
+/// A finished sequence's place in the cache.
+pub(super) struct Slot<'a, B: Backend> {
+    backend: &'a B,
+    cache: &'a B::Cache,
+    slot: usize,
+}
+
+impl<B: Backend> Slot<'_, B> {
+    /// What was stored, per layer.
+    pub fn totals(&self) -> Result<Vec<KvTotals>, BackendError> {
+        self.backend.slot_totals(self.cache, self.slot)
+    }
+
+    /// Largest absolute stored values, per layer.
+    pub fn absmax(&self) -> Result<Vec<LayerAbsmax>, BackendError> {
+        self.backend.slot_absmax(self.cache, self.slot)
+    }
+}
+
+/// Decoder, cache and layout that sequences run on.
+pub(super) struct Driver<'a, B: Backend> {
+    /// The model.
+    pub decoder: &'a Decoder<B>,
+    /// The arm's cache, at least as large as `layout` and the sequences ask for.
+    pub cache: &'a mut B::Cache,
+    /// Activations.
+    pub workspace: &'a mut Workspace<B>,
+    /// Slots and chunk.
+    pub layout: BatchLayout,
+}
+
+impl<B: Backend> Driver<'_, B> {
+    /// Runs `queue` (request numbers and sequences) to its end, or until the task breaks.
+    pub fn run<T: Task>(
+        &mut self,
+        task: &mut T,
+        queue: Vec<(usize, T::Sequence)>,
+    ) -> Result<(), BackendError> {
+        for slot in 0..self.layout.slots {
+            self.decoder.backend().reset_slot(self.cache, slot)?;
+        }
+        let mut queue = queue.into_iter();
+        let mut free: Vec<usize> = (0..self.layout.slots).rev().collect();
+        let mut lanes: Vec<Lane<T::Sequence>> = Vec::with_capacity(self.layout.slots);
+        loop {
+            while let Some(slot) = free.pop() {
+                let Some((index, sequence)) = queue.next() else {
+                    break;
+                };
+                lanes.push(Lane {
+                    index,
+                    slot,
+                    stored: 0,
+                    sequence,
+                });
+            }
+            if lanes.is_empty() {
+                return Ok(());
+            }
+            let mut pass = plan(&mut lanes, self.layout.prefill_chunk);
+            let planned = pass.rows.len();
+            let failed = self.step(task, &mut pass, &mut lanes)?;
+            self.retire(task, &mut lanes, failed, &mut free)?;
+            if task.progress(planned as u64).is_break() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One forward pass; returns which lanes failed.
+    ///
+    /// A number that is not finite concerns its own sequence only. The others run again without
+    /// it: what they store twice is the same, and rows do not influence each other's bits.
+    fn step<T: Task>(
+        &mut self,
+        task: &T,
+        pass: &mut Pass,
+        lanes: &mut [Lane<T::Sequence>],
+    ) -> Result<Vec<Option<CaseError>>, BackendError> {
+        let mut failed = vec![None; lanes.len()];
+        while !pass.rows.is_empty() {
+            let logits = self.decoder.forward(
+                self.cache,
+                &pass.rows,
+                &pass.ids,
+                &pass.wanted,
+                self.workspace,
+            );
+            match logits {
+                Ok(Some(logits)) => {
+                    let values = read(self.decoder, task, logits, pass, lanes, &mut failed)?;
+                    accept(task, lanes, &mut failed, values);
+                    break;
+                }
+                Ok(None) => break,
+                Err(BackendError::NotFinite { row, what }) => {
+                    let CacheRow { slot, position } = pass.rows[row];
+                    let owner = lanes.iter().position(|lane| lane.slot == slot);
+                    failed[owner.unwrap_or_default()] = Some(not_finite(position, &what));
+                    pass.remove_slot(slot);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Reports lanes that finished or failed and frees their slots.
+    fn retire<T: Task>(
+        &mut self,
+        task: &mut T,
+        lanes: &mut Vec<Lane<T::Sequence>>,
+        failed: Vec<Option<CaseError>>,
+        free: &mut Vec<usize>,
+    ) -> Result<(), BackendError> {
+        let backend = self.decoder.backend();
+        let mut kept = Vec::with_capacity(self.layout.slots);
+        for (lane, failure) in lanes.drain(..).zip(failed) {
+            let (index, slot) = (lane.index, lane.slot);
+            if failure.is_none() && !lane.is_finished() {
+                kept.push(lane);
+                continue;
+            }
+            let place = Slot {
+                backend,
+                cache: &*self.cache,
+                slot,
+            };
+            let outcome = failure.map_or_else(|| Ok((lane.sequence, place)), Err);
+            task.finish(index, outcome)?;
+            backend.reset_slot(self.cache, slot)?;
+            free.push(slot);
+        }
+        *lanes = kept;
+        Ok(())
+    }
+}
+
+/// Reads the wanted rows: indices of picks with their values. Lanes with a logit that is not
+/// finite fail, and the rest is read without them.
+fn read<B: Backend, T: Task>(
+    decoder: &Decoder<B>,
+    task: &T,
+    logits: &B::Tensor,
+    pass: &Pass,
+    lanes: &[Lane<T::Sequence>],
+    failed: &mut [Option<CaseError>],
+) -> Result<Vec<(Pick, T::Value)>, BackendError> {
+    let backend = decoder.backend();
+    let target = |pick: &Pick| task.target(&lanes[pick.lane].sequence, pick.position);
+    let targets =
+        |rows: &[usize]| -> Vec<u32> { rows.iter().map(|&row| target(&pass.picks[row])).collect() };
+    let mut rows: Vec<usize> = (0..pass.picks.len()).collect();
+    let mut values = task.read(backend, logits, &targets(&rows));
+    loop {
+        match values {
+            Ok(values) => {
+                let picks = rows.into_iter().map(|row| pass.picks[row]);
+                return Ok(picks.zip(values).collect());
+            }
+            Err(BackendError::NotFinite { row, what }) => {
+                let Pick { lane, position } = pass.picks[rows[row]];
+                failed[lane] = Some(not_finite(position, &what));
+                rows.retain(|&row| pass.picks[row].lane != lane);
+                if rows.is_empty() {
+                    return Ok(Vec::new());
+                }
+                let mut kept = backend.tensor(rows.len(), decoder.config().vocab_size)?;
+                backend.gather(logits, &rows, &mut kept)?;
+                values = task.read(backend, &kept, &targets(&rows));
+            }
+            Err(other) => return Err(other),
+        }
+    }
+}
+
+/// Hands values to their sequences.
+fn accept<T: Task>(
+    task: &T,
+    lanes: &mut [Lane<T::Sequence>],
+    failed: &mut [Option<CaseError>],
+    values: Vec<(Pick, T::Value)>,
+) {
+    for (pick, value) in values {
+        if failed[pick.lane].is_none() {
+            failed[pick.lane] = task.accept(&mut lanes[pick.lane].sequence, value).err();
+        }
+    }
+}
+
+fn not_finite(position: usize, what: &str) -> CaseError {
+    CaseError(format!("token {position}: {what}"))
+}
