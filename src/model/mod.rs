@@ -6,7 +6,7 @@ mod fields;
 mod files;
 mod gguf;
 mod hf_config;
-mod mapped;
+mod mmap;
 mod parallel;
 mod safetensors;
 mod tensors;

@@ -14,7 +14,7 @@ use crate::backend::TensorData;
 use crate::schema::FileDigest;
 
 use super::fields::{Fields, parse_object, read_optional};
-use super::mapped::{MappedFile, file_name};
+use super::mmap::{MappedFile, file_name};
 use super::parallel::{first_non_finite, read_bf16, read_f16, read_f32};
 use super::tensors::{self, Shapes};
 use super::{ModelConfig, ModelError, WeightSource};

@@ -3,7 +3,7 @@
 use crate::recipe::NativeDtype;
 
 use super::super::hf_config::{check_geometry, rope::yarn_mscale};
-use super::super::mapped::MappedFile;
+use super::super::mmap::MappedFile;
 use super::super::{Family, ModelConfig, ModelError, Rope, RopeScaling};
 use super::dequantize::dequantize;
 use super::value::Value;

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::super::mapped::MappedFile;
+use super::super::mmap::MappedFile;
 use super::dequantize::dequantize;
 use super::testing::Builder;
 use super::*;
