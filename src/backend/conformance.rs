@@ -108,11 +108,6 @@ impl<B: Backend> Suite<'_, B> {
         x
     }
 
-    pub fn weight(&self, data: &[f32], out: usize, inner: usize) -> B::Weight {
-        let data = TensorData::F32(data.to_vec());
-        self.backend.weight(data, out, inner).expect("a weight")
-    }
-
     pub fn vector(&self, data: &[f32]) -> B::Vector {
         self.backend
             .vector(TensorData::F32(data.to_vec()))

@@ -3,9 +3,9 @@
 use super::Shape;
 
 /// A value and the sum of magnitudes of the terms that make it up.
-pub type Sized = (f64, f64);
+pub type Term = (f64, f64);
 
-pub fn product(x: &[f32], weight: &[f32], inner: usize, bias: Option<&[f32]>) -> Vec<Sized> {
+pub fn product(x: &[f32], weight: &[f32], inner: usize, bias: Option<&[f32]>) -> Vec<Term> {
     let out = weight.len() / inner;
     let mut result = Vec::new();
     for x in x.chunks_exact(inner) {
@@ -20,7 +20,7 @@ pub fn product(x: &[f32], weight: &[f32], inner: usize, bias: Option<&[f32]>) ->
     result
 }
 
-pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<Sized> {
+pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<Term> {
     let mut result = Vec::new();
     for x in x.chunks_exact(weight.len()) {
         let squares: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
@@ -34,7 +34,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<Sized> {
 }
 
 /// Attention of one query row at `position` over `k` and `v` (`[tokens, kv_heads * head_dim]`).
-pub fn attention(shape: Shape, q: &[f32], position: usize, k: &[f32], v: &[f32]) -> Vec<Sized> {
+pub fn attention(shape: Shape, q: &[f32], position: usize, k: &[f32], v: &[f32]) -> Vec<Term> {
     let (d, width) = (shape.head_dim, shape.kv_width());
     let mut result = Vec::new();
     for (head, q) in q.chunks_exact(d).enumerate() {
