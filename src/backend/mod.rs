@@ -4,6 +4,10 @@
 //! its own sequence) and on the recipe, never on which other rows stand in the tensor, on the
 //! chunking of a prompt or on the number of slots.
 
+#[cfg(test)]
+mod conformance;
+pub mod cpu;
+
 use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -84,6 +88,15 @@ pub enum BackendError {
     /// The device or an allocation failed.
     #[error("{0}")]
     Device(String),
+    /// A number of one row is NaN or infinite where that is not allowed: it concerns the row's
+    /// sequence, not the others.
+    #[error("row {row}: {what}")]
+    NotFinite {
+        /// Row of the tensor.
+        row: usize,
+        /// Which number, what was found and what was expected.
+        what: String,
+    },
 }
 
 /// Operations of the decoder. Tensors are row-major `[rows, width]`; a row is one token.
@@ -222,11 +235,21 @@ pub trait Backend {
     /// Copies a tensor to the host, row-major.
     fn to_host(&self, x: &Self::Tensor) -> Result<Vec<f32>, BackendError>;
 
+    /// Forgets a slot's tokens from position `tokens` on, with their counters: what a rejected
+    /// verification leaves behind.
+    fn truncate_slot(
+        &self,
+        cache: &mut Self::Cache,
+        slot: usize,
+        tokens: usize,
+    ) -> Result<(), BackendError>;
+
     /// Forgets a slot's tokens and counters.
     fn reset_slot(&self, cache: &mut Self::Cache, slot: usize) -> Result<(), BackendError>;
 
-    /// What the slot has stored since its last reset, per layer; scales are read back from the
-    /// stored bytes.
+    /// What the slot holds since its last reset, per layer: a position that was stored twice
+    /// counts as it was stored last, so totals do not depend on how a sequence came about. Scales
+    /// are read back from the stored bytes.
     fn slot_totals(&self, cache: &Self::Cache, slot: usize) -> Result<Vec<KvTotals>, BackendError>;
 
     /// Largest absolute stored key and value of the slot, per layer, decoded from the stored bytes.

@@ -1,1 +1,33 @@
 //! From protocol, panels and records to verdicts and certificates.
+//!
+//! [`load`] reads a run directory, [`certify`] is a pure function of what was read: records are
+//! paired by the digest of their case, every answer is scored again from its output, rules are
+//! evaluated against each control, and the verdict is the gravest finding (see [`Reason`]).
+
+mod aa;
+mod arms;
+mod assemble;
+mod caveats;
+mod check;
+mod compare;
+mod counts;
+mod degradation;
+mod engagement;
+mod error;
+mod evidence;
+mod findings;
+mod load;
+mod outcomes;
+mod pairs;
+mod rescore;
+mod rules;
+
+#[cfg(test)]
+mod tests;
+
+pub use assemble::certify_with;
+pub use error::CertifyError;
+pub use evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
+pub use findings::Reason;
+pub use load::load;
+pub use rescore::{MathScore, Rescore};

@@ -4,11 +4,18 @@
 //! hands those down. Data goes to the `out` writer (stdout), diagnostics to stderr.
 
 mod audit;
+mod calibrate;
+mod certify;
 mod exit;
 mod geometry;
+mod interrupt;
+mod issue;
 mod memory;
 mod output;
+mod prepare;
 mod protocol;
+mod qualify;
+mod resolve;
 mod size;
 mod stats;
 mod values;
@@ -29,6 +36,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Qualify KV-cache recipes of a model and issue certificates.
+    Qualify(qualify::Args),
+    /// Recompute the certificates of a run directory.
+    Certify(certify::Args),
+    /// Measure the fixed scales of a model on its native cache.
+    Calibrate(calibrate::Args),
     /// What a cache budget holds under each recipe.
     Memory(memory::Args),
     /// List and show protocols.
@@ -52,6 +65,9 @@ pub fn main() -> std::process::ExitCode {
 
 fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
     match &cli.command {
+        Command::Qualify(args) => qualify::run(args, out),
+        Command::Certify(args) => certify::run(args, out),
+        Command::Calibrate(args) => calibrate::run(args, out),
         Command::Memory(args) => memory::run(args, out),
         Command::Protocol(args) => protocol::run(args, out),
         Command::Audit(args) => audit::run(args, out),

@@ -3,7 +3,11 @@
 //! An engine knows its model and worker, opens one arm (a recipe with its scales and a batch
 //! layout) at a time, generates greedily and scores text. It knows nothing of panels or rules.
 
+mod local;
+
 use std::ops::ControlFlow;
+
+pub use local::{LocalEngine, LocalIdentity, LocalSettings, TokenText};
 
 use crate::recipe::Recipe;
 use crate::schema::{Engagement, Finish, KvTotals, LayerAbsmax, ModelIdentity, WorkerIdentity};

@@ -1,1 +1,16 @@
-//! Sinks for results and progress.
+//! Sinks for results and progress: the summary of a run as text or JSON, and progress lines.
+
+mod attainable;
+mod notes;
+mod progress;
+mod summary;
+mod table;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use attainable::{Unattainable, unattainable};
+pub use progress::Progress;
+pub use summary::{SUMMARY_SCHEMA, Summary};
+pub use text::{TEXT_WIDTH, write_text};

@@ -1,1 +1,27 @@
 //! Run directories: append, sync, lock, resume, atomic replace.
+//!
+//! `run.json` is written before the first record and never changed. Records are appended per arm
+//! and panel in plan order and synced per batch, so what a killed run leaves behind is always a
+//! prefix of the plan and perhaps one torn line. Other documents are replaced atomically. One
+//! process writes at a time.
+
+mod atomic;
+mod document;
+mod error;
+mod file;
+mod lock;
+mod log;
+mod manifest;
+mod record;
+mod resume;
+mod run;
+#[cfg(test)]
+pub(crate) mod samples;
+
+pub use atomic::write_json_atomic;
+pub use error::StoreError;
+pub use file::RunFile;
+pub use log::RecordLog;
+pub use manifest::{Difference, differences};
+pub use resume::{CaseKey, PlanFault, remaining};
+pub use run::{CALIBRATION_FILE, LOCK_FILE, MANIFEST_FILE, RunDir, StoredRecords};

@@ -1,0 +1,133 @@
+//! What every backend must do, against plain f64 arithmetic, and bit for bit against itself.
+//!
+//! A backend's tests call [`suite`]; the checks know nothing of the backend but its trait.
+
+mod attention;
+mod invariance;
+mod oracle;
+mod rows;
+mod storage;
+
+use super::{Backend, CacheLayout, CacheRow, TensorData};
+use crate::recipe::{NativeDtype, Recipe};
+use crate::schema::LayerAbsmax;
+
+/// A backend and how far its arithmetic may lie from f64, relative to the size of what is summed.
+pub struct Suite<'a, B> {
+    pub backend: &'a B,
+    pub tolerance: f64,
+}
+
+/// Runs every check.
+pub fn suite<B: Backend>(backend: &B, tolerance: f64) {
+    let suite = Suite { backend, tolerance };
+    suite.rows();
+    suite.invariance();
+    suite.storage();
+    suite.attention();
+}
+
+/// Numbers in -1..1 from a counter and a seed.
+pub fn noise(seed: u64, len: usize) -> Vec<f32> {
+    (0..len as u64)
+        .map(|i| {
+            let mut z = (seed << 32 ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((z >> 40) as f32 / (1 << 23) as f32) - 1.0
+        })
+        .collect()
+}
+
+pub fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Shape of the caches under test.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub layers: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+}
+
+impl Shape {
+    pub fn q_width(self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    pub fn kv_width(self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    pub fn layout(self, recipe: &str, native: NativeDtype) -> CacheLayout {
+        let recipe = Recipe::parse(recipe).expect("a recipe");
+        CacheLayout {
+            layers: self.layers,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            native,
+            slots: 3,
+            slot_tokens: 512,
+            absmax: recipe.needs_calibration().then(|| self.absmax()),
+            recipe,
+        }
+    }
+
+    /// Below 1, the largest magnitude of [`noise`], so that fixed scales saturate.
+    pub fn absmax(self) -> Vec<LayerAbsmax> {
+        (0..self.layers)
+            .map(|l| LayerAbsmax {
+                k: 0.5 + 0.1 * l as f32,
+                v: 0.75 + 0.1 * l as f32,
+            })
+            .collect()
+    }
+}
+
+/// Positions `from..to` of a slot.
+pub fn span(slot: usize, from: usize, to: usize) -> Vec<CacheRow> {
+    (from..to)
+        .map(|position| CacheRow { slot, position })
+        .collect()
+}
+
+impl<B: Backend> Suite<'_, B> {
+    /// Puts rows on the device: an embedding table that is read row by row.
+    pub fn upload(&self, data: &[f32], width: usize) -> B::Tensor {
+        let rows = data.len() / width;
+        let b = self.backend;
+        let mut x = b.tensor(rows, width).expect("a tensor");
+        if rows > 0 {
+            let data = TensorData::F32(data.to_vec());
+            let table = b.weight(data, rows, width).expect("a table");
+            let ids: Vec<u32> = (0..rows as u32).collect();
+            b.embed(&table, &ids, &mut x).expect("embeddings");
+        }
+        x
+    }
+
+    pub fn vector(&self, data: &[f32]) -> B::Vector {
+        self.backend
+            .vector(TensorData::F32(data.to_vec()))
+            .expect("a vector")
+    }
+
+    pub fn host(&self, x: &B::Tensor) -> Vec<f32> {
+        self.backend.to_host(x).expect("a copy")
+    }
+
+    /// Checks `got` against `expected`, `size` being the sum of magnitudes behind each element.
+    pub fn near(&self, what: &str, got: &[f32], expected: &[(f64, f64)]) {
+        assert_eq!(got.len(), expected.len(), "{what}: elements");
+        for (i, (&got, &(value, size))) in got.iter().zip(expected).enumerate() {
+            let error = (f64::from(got) - value).abs();
+            assert!(
+                error <= self.tolerance * size.max(1e-30),
+                "{what}: element {i} is {got}, expected {value} within {:e}",
+                self.tolerance * size
+            );
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Attention against f64 over exactly the stored numbers, and bit for bit under every batching.
+
+use super::storage::{RECIPES, SMALL, stored_rows};
+use super::{Shape, Suite, bits, noise, oracle, span};
+use crate::backend::{Backend, CacheLayout, CacheRow};
+use crate::recipe::NativeDtype;
+
+/// One sequence: queries, keys and values of every position.
+struct Sequence {
+    shape: Shape,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+impl Sequence {
+    fn new(shape: Shape, seed: u64, tokens: usize) -> Self {
+        // Large queries make some weights vanish.
+        let q = noise(seed, tokens * shape.q_width());
+        Sequence {
+            shape,
+            q: q.into_iter().map(|x| x * 6.0).collect(),
+            k: noise(seed + 1, tokens * shape.kv_width()),
+            v: noise(seed + 2, tokens * shape.kv_width()),
+        }
+    }
+
+    fn kv(&self, row: CacheRow) -> [&[f32]; 2] {
+        let width = self.shape.kv_width();
+        let range = row.position * width..(row.position + 1) * width;
+        [&self.k[range.clone()], &self.v[range]]
+    }
+
+    fn query(&self, row: CacheRow) -> &[f32] {
+        let width = self.shape.q_width();
+        &self.q[row.position * width..(row.position + 1) * width]
+    }
+}
+
+impl<B: Backend> Suite<'_, B> {
+    pub fn attention(&self) {
+        for native in [NativeDtype::F16, NativeDtype::Bf16] {
+            for recipe in RECIPES {
+                self.attends_to_what_is_stored(SMALL, &SMALL.layout(recipe, native));
+            }
+        }
+        for (heads, kv_heads, head_dim) in [(9, 3, 64), (4, 1, 128), (2, 2, 8), (3, 1, 80)] {
+            let shape = Shape {
+                layers: 1,
+                heads,
+                kv_heads,
+                head_dim,
+            };
+            for recipe in ["native", "AD", "SF"] {
+                let layout = shape.layout(recipe, NativeDtype::F16);
+                self.attends_to_what_is_stored(shape, &layout);
+                self.batching_changes_no_bit(shape, &layout);
+            }
+        }
+    }
+
+    fn step(
+        &self,
+        cache: &mut B::Cache,
+        sequences: &[Sequence],
+        rows: &[CacheRow],
+    ) -> Vec<Vec<u32>> {
+        let shape = sequences[0].shape;
+        let of = |side: usize| {
+            let rows = rows
+                .iter()
+                .flat_map(|r| sequences[r.slot].kv(*r)[side].to_vec());
+            self.upload(&rows.collect::<Vec<_>>(), shape.kv_width())
+        };
+        let (k, v) = (of(0), of(1));
+        self.backend.store(cache, 0, &k, &v, rows).expect("storage");
+        let q: Vec<f32> = rows
+            .iter()
+            .flat_map(|r| sequences[r.slot].query(*r).to_vec())
+            .collect();
+        let q = self.upload(&q, shape.q_width());
+        let mut out = self
+            .backend
+            .tensor(rows.len(), shape.q_width())
+            .expect("a tensor");
+        self.backend
+            .attend(cache, 0, &q, rows, &mut out)
+            .expect("attention");
+        self.host(&out).chunks(shape.q_width()).map(bits).collect()
+    }
+
+    fn attends_to_what_is_stored(&self, shape: Shape, layout: &CacheLayout) {
+        let tokens = 150;
+        let sequences = [Sequence::new(shape, 60, tokens)];
+        let mut cache = self.backend.cache(layout).expect("a cache");
+        let rows = span(0, 0, tokens);
+        let got = self.step(&mut cache, &sequences, &rows);
+        let [k, v] = stored_rows(layout, 0, &sequences[0].k, &sequences[0].v);
+        for (row, got) in rows.iter().zip(got) {
+            let got: Vec<f32> = got.into_iter().map(f32::from_bits).collect();
+            let q = sequences[0].query(*row);
+            let expected = oracle::attention(shape, q, row.position, &k, &v);
+            let what = format!("{} at {}", layout.recipe.name, row.position);
+            self.near(&what, &got, &expected);
+        }
+    }
+
+    fn batching_changes_no_bit(&self, shape: Shape, layout: &CacheLayout) {
+        let tokens = 200;
+        let sequences: Vec<_> = (0..3)
+            .map(|s| Sequence::new(shape, 70 + 3 * s, tokens))
+            .collect();
+        let mut cache = self.backend.cache(layout).expect("a cache");
+        let whole: Vec<Vec<Vec<u32>>> = (0..3)
+            .map(|slot| self.step(&mut cache, &sequences, &span(slot, 0, tokens)))
+            .collect();
+        for chunk in [1, 7, 64, 65, 113] {
+            let mut cache = self.backend.cache(layout).expect("a cache");
+            for from in (0..tokens).step_by(chunk) {
+                let to = (from + chunk).min(tokens);
+                // All slots at once, their rows interleaved.
+                let mut rows: Vec<_> = (0..3).flat_map(|slot| span(slot, from, to)).collect();
+                rows.sort_by_key(|row| (row.position, (row.slot + row.position) % 3));
+                let got = self.step(&mut cache, &sequences, &rows);
+                for (row, got) in rows.iter().zip(got) {
+                    assert!(
+                        got == whole[row.slot][row.position],
+                        "{}: {row:?} in chunks of {chunk}",
+                        layout.recipe.name
+                    );
+                }
+            }
+        }
+        self.a_reused_slot_is_a_new_one(layout, &mut cache, &sequences, &whole[0]);
+    }
+
+    fn a_reused_slot_is_a_new_one(
+        &self,
+        layout: &CacheLayout,
+        cache: &mut B::Cache,
+        sequences: &[Sequence],
+        expected: &[Vec<u32>],
+    ) {
+        self.backend
+            .truncate_slot(cache, 0, 90)
+            .expect("truncation");
+        let got = self.step(cache, sequences, &span(0, 90, 130));
+        assert!(got == expected[90..130], "{}", layout.recipe.name);
+        self.backend.reset_slot(cache, 1).expect("a reset");
+        self.backend.reset_slot(cache, 0).expect("a reset");
+        for from in (0..100).step_by(10) {
+            let got = self.step(cache, sequences, &span(0, from, from + 10));
+            assert!(got == expected[from..from + 10], "{}", layout.recipe.name);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The same operations in plain f64, each element with the sum of magnitudes behind it.
+
+use super::Shape;
+
+/// A value and the sum of magnitudes of the terms that make it up.
+pub type Term = (f64, f64);
+
+pub fn product(x: &[f32], weight: &[f32], inner: usize, bias: Option<&[f32]>) -> Vec<Term> {
+    let out = weight.len() / inner;
+    let mut result = Vec::new();
+    for x in x.chunks_exact(inner) {
+        for (o, w) in weight.chunks_exact(inner).enumerate() {
+            let bias = bias.map_or(0.0, |b| f64::from(b[o]));
+            let terms = x.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w));
+            let (sum, size) = terms.fold((bias, bias.abs()), |(s, a), t| (s + t, a + t.abs()));
+            result.push((sum, size));
+        }
+    }
+    assert_eq!(result.len(), x.len() / inner * out);
+    result
+}
+
+pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<Term> {
+    let mut result = Vec::new();
+    for x in x.chunks_exact(weight.len()) {
+        let squares: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
+        let rms = (squares / x.len() as f64 + f64::from(eps)).sqrt();
+        for (&x, &w) in x.iter().zip(weight) {
+            let y = f64::from(x) / rms * f64::from(w);
+            result.push((y, y.abs()));
+        }
+    }
+    result
+}
+
+/// Attention of one query row at `position` over `k` and `v` (`[tokens, kv_heads * head_dim]`).
+pub fn attention(shape: Shape, q: &[f32], position: usize, k: &[f32], v: &[f32]) -> Vec<Term> {
+    let (d, width) = (shape.head_dim, shape.kv_width());
+    let mut result = Vec::new();
+    for (head, q) in q.chunks_exact(d).enumerate() {
+        let first = head / (shape.heads / shape.kv_heads) * d;
+        let scores: Vec<f64> = (0..=position)
+            .map(|t| {
+                let k = &k[t * width + first..][..d];
+                let dot: f64 = q
+                    .iter()
+                    .zip(k)
+                    .map(|(&q, &k)| f64::from(q) * f64::from(k))
+                    .sum();
+                dot / (d as f64).sqrt()
+            })
+            .collect();
+        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        for i in 0..d {
+            let terms = weights
+                .iter()
+                .enumerate()
+                .map(|(t, w)| w / total * f64::from(v[t * width + first + i]));
+            result.push(terms.fold((0.0, 0.0), |(s, a), t| (s + t, a + t.abs())));
+        }
+    }
+    result
+}
+
+pub fn nll(logits: &[f32], target: usize) -> f64 {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits
+        .iter()
+        .map(|&x| (f64::from(x) - f64::from(largest)).exp())
+        .sum();
+    f64::from(largest) + sum.ln() - f64::from(logits[target])
+}

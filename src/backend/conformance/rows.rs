@@ -1,0 +1,241 @@
+//! Operations on rows against f64.
+
+use super::{Suite, noise, oracle};
+use crate::backend::{Backend, BackendError, CacheRow, RotaryTable, TensorData};
+
+impl<B: Backend> Suite<'_, B> {
+    pub fn rows(&self) {
+        self.embeddings_keep_their_element_type();
+        self.products();
+        self.norms();
+        self.rotary_and_gate();
+        self.gathered_rows();
+        self.greedy_choice();
+        self.likelihood();
+    }
+
+    fn embeddings_keep_their_element_type(&self) {
+        let (rows, width) = (37, 70);
+        let data = noise(1, rows * width);
+        let f16: Vec<_> = data.iter().map(|&x| half::f16::from_f32(x)).collect();
+        let bf16: Vec<_> = data.iter().map(|&x| half::bf16::from_f32(x)).collect();
+        let cases = [
+            (data.clone(), TensorData::F32(data)),
+            (
+                f16.iter().map(|x| x.to_f32()).collect(),
+                TensorData::F16(f16),
+            ),
+            (
+                bf16.iter().map(|x| x.to_f32()).collect(),
+                TensorData::Bf16(bf16),
+            ),
+        ];
+        let ids = [36_u32, 0, 5, 5, 31, 32];
+        for (expected, stored) in cases {
+            let table = self.backend.weight(stored, rows, width).expect("a table");
+            let mut x = self.backend.tensor(ids.len(), width).expect("a tensor");
+            self.backend
+                .embed(&table, &ids, &mut x)
+                .expect("embeddings");
+            let expected: Vec<f32> = ids
+                .iter()
+                .flat_map(|&id| expected[id as usize * width..][..width].to_vec())
+                .collect();
+            assert_eq!(self.host(&x), expected);
+        }
+    }
+
+    fn products(&self) {
+        for (rows, out, inner) in [(1, 1, 1), (3, 45, 130), (17, 64, 576), (40, 100, 300)] {
+            let x = noise(2, rows * inner);
+            let w = noise(3, out * inner);
+            let bias = noise(4, out);
+            let f16: Vec<_> = w.iter().map(|&x| half::f16::from_f32(x)).collect();
+            let bf16: Vec<_> = w.iter().map(|&x| half::bf16::from_f32(x)).collect();
+            let weights = [
+                (w.clone(), TensorData::F32(w)),
+                (
+                    f16.iter().map(|x| x.to_f32()).collect(),
+                    TensorData::F16(f16),
+                ),
+                (
+                    bf16.iter().map(|x| x.to_f32()).collect(),
+                    TensorData::Bf16(bf16),
+                ),
+            ];
+            for (w, stored) in weights {
+                let weight = self.backend.weight(stored, out, inner).expect("a weight");
+                self.product(&x, &weight, &w, inner, &bias);
+            }
+        }
+    }
+
+    fn product(&self, x: &[f32], weight: &B::Weight, w: &[f32], inner: usize, bias: &[f32]) {
+        let (rows, out) = (x.len() / inner, bias.len());
+        let (device_x, device_bias) = (self.upload(x, inner), self.vector(bias));
+        let mut y = self.backend.tensor(rows, out).expect("a tensor");
+        for bias in [None, Some((bias, &device_bias))] {
+            let expected = oracle::product(x, w, inner, bias.map(|b| b.0));
+            let bias = bias.map(|b| b.1);
+            self.backend
+                .matmul(&device_x, weight, bias, &mut y)
+                .expect("a product");
+            self.near("matmul", &self.host(&y), &expected);
+
+            let start = noise(5, rows * out);
+            let mut residual = self.upload(&start, out);
+            self.backend
+                .matmul_add(&device_x, weight, bias, &mut residual)
+                .expect("a product");
+            let expected: Vec<_> = expected
+                .iter()
+                .zip(&start)
+                .map(|((v, s), &r)| (v + f64::from(r), s + f64::from(r.abs())))
+                .collect();
+            self.near("matmul_add", &self.host(&residual), &expected);
+        }
+    }
+
+    fn norms(&self) {
+        for width in [1, 24, 64, 577] {
+            let x: Vec<f32> = noise(6, 5 * width).iter().map(|x| x * 30.0).collect();
+            let w = noise(7, width);
+            let expected = oracle::rms_norm(&x, &w, 1e-5);
+            let weight = self.vector(&w);
+            let mut y = self.backend.tensor(5, width).expect("a tensor");
+            self.backend
+                .rms_norm(&self.upload(&x, width), &weight, 1e-5, &mut y)
+                .expect("a norm");
+            self.near("rms_norm", &self.host(&y), &expected);
+            let mut heads = self.upload(&x, 5 * width);
+            self.backend
+                .rms_norm_heads(&mut heads, &weight, 1e-5)
+                .expect("a norm");
+            self.near("rms_norm_heads", &self.host(&heads), &expected);
+        }
+    }
+
+    fn rotary_and_gate(&self) {
+        let (half, heads) = (12, 3);
+        let angles: Vec<f32> = (0..50 * half)
+            .map(|i| (i / half) as f32 * 0.9_f32.powi((i % half) as i32))
+            .collect();
+        let table = RotaryTable {
+            cos: angles.iter().map(|a| a.cos()).collect(),
+            sin: angles.iter().map(|a| a.sin()).collect(),
+            half,
+        };
+        let rows: Vec<_> = [7, 0, 49]
+            .map(|position| CacheRow { slot: 0, position })
+            .to_vec();
+        let width = heads * 2 * half;
+        let x = noise(8, rows.len() * width);
+        let mut y = self.upload(&x, width);
+        self.backend
+            .rotary(&mut y, &table, &rows)
+            .expect("a rotation");
+        let expected: Vec<_> = (0..x.len())
+            .map(|i| {
+                let d = i % (2 * half);
+                let angle = rows[i / width].position * half + d % half;
+                let (cos, sin) = (f64::from(table.cos[angle]), f64::from(table.sin[angle]));
+                let other = if d < half { -x[i + half] } else { x[i - half] };
+                let (a, b) = (f64::from(x[i]) * cos, f64::from(other) * sin);
+                (a + b, a.abs() + b.abs())
+            })
+            .collect();
+        self.near("rotary", &self.host(&y), &expected);
+
+        let gate: Vec<f32> = noise(9, 3000).iter().map(|x| x * 12.0).collect();
+        let up = noise(10, 3000);
+        let mut out = self.backend.tensor(3, 1000).expect("a tensor");
+        self.backend
+            .silu_mul(&self.upload(&gate, 1000), &self.upload(&up, 1000), &mut out)
+            .expect("a gate");
+        let expected: Vec<_> = gate
+            .iter()
+            .zip(&up)
+            .map(|(&g, &u)| {
+                let y = f64::from(g) / (1.0 + (-f64::from(g)).exp()) * f64::from(u);
+                (y, y.abs())
+            })
+            .collect();
+        self.near("silu_mul", &self.host(&out), &expected);
+    }
+
+    fn gathered_rows(&self) {
+        let x = noise(11, 6 * 9);
+        let rows = [5, 0, 5];
+        let mut out = self.backend.tensor(3, 9).expect("a tensor");
+        self.backend
+            .gather(&self.upload(&x, 9), &rows, &mut out)
+            .expect("rows");
+        let expected: Vec<f32> = rows
+            .iter()
+            .flat_map(|r| x[r * 9..r * 9 + 9].to_vec())
+            .collect();
+        assert_eq!(self.host(&out), expected);
+        self.backend.resize(&mut out, 2).expect("fewer rows");
+        self.backend
+            .gather(&self.upload(&x, 9), &rows[..2], &mut out)
+            .expect("rows");
+        assert_eq!(self.host(&out), expected[..18]);
+    }
+
+    fn greedy_choice(&self) {
+        let width = 100;
+        let mut logits = noise(12, 4 * width);
+        logits[17] = 9.0;
+        logits[90] = 9.0;
+        logits[width + 99] = 9.0;
+        logits[2 * width..3 * width].fill(f32::NEG_INFINITY);
+        logits[2 * width + 40] = -1e30;
+        logits[3 * width] = 9.0;
+        let choice = self.backend.argmax(&self.upload(&logits, width));
+        assert_eq!(choice.expect("a choice"), [17, 99, 40, 0]);
+        for at in [0, 50, 99] {
+            let mut broken = logits.clone();
+            broken[2 * width + at] = f32::NAN;
+            let error = self.backend.argmax(&self.upload(&broken, width));
+            assert!(
+                matches!(error, Err(BackendError::NotFinite { row: 2, .. })),
+                "{error:?}"
+            );
+        }
+    }
+
+    fn likelihood(&self) {
+        let width = 1000;
+        let mut logits: Vec<f32> = noise(13, 4 * width).iter().map(|x| x * 40.0).collect();
+        logits[5] = f32::NEG_INFINITY;
+        logits[width..2 * width]
+            .iter_mut()
+            .for_each(|x| *x += 1000.0);
+        let targets = [3, 999, 500, 7];
+        let got = self
+            .backend
+            .nll(&self.upload(&logits, width), &targets)
+            .expect("likelihoods");
+        for (i, &target) in targets.iter().enumerate() {
+            let expected = oracle::nll(&logits[i * width..][..width], target as usize);
+            assert!(
+                (got[i] - expected).abs() < 1e-5,
+                "{} for {expected}",
+                got[i]
+            );
+        }
+        let masked = self
+            .backend
+            .nll(&self.upload(&logits, width), &[5, 0, 0, 0]);
+        assert_eq!(masked.expect("likelihoods")[0], f64::INFINITY);
+        for broken in [f32::NAN, f32::INFINITY] {
+            let mut logits = logits.clone();
+            logits[3 * width + 8] = broken;
+            let error = self.backend.nll(&self.upload(&logits, width), &targets);
+            assert!(
+                matches!(error, Err(BackendError::NotFinite { row: 3, .. })),
+                "{error:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What a cache stores and what it says about it.
+
+use super::{Shape, Suite, noise, span};
+use crate::backend::{Backend, BackendError, CacheLayout, CacheRow};
+use crate::recipe::float8::{self, ByteFormat};
+use crate::recipe::{Component, NativeDtype, Recipe, ScalePolicy, bytes_per_token};
+use crate::schema::{ComponentTotals, LayerAbsmax};
+
+pub const RECIPES: [&str; 10] = [
+    "native",
+    "AF",
+    "AD",
+    "RF",
+    "RD",
+    "SF",
+    "SD",
+    "k=e5m2:dynamic,v=e5m2:fixed",
+    "k=int8:dynamic,v=e4m3:fixed",
+    "k=e4m3:fixed,v=int8:fixed,skip-layers=0",
+];
+
+pub const SMALL: Shape = Shape {
+    layers: 2,
+    heads: 6,
+    kv_heads: 2,
+    head_dim: 24,
+};
+
+fn round(native: NativeDtype, x: f32) -> f32 {
+    match native {
+        NativeDtype::F16 => half::f16::from_f32(x).to_f32(),
+        NativeDtype::Bf16 => half::bf16::from_f32(x).to_f32(),
+    }
+}
+
+/// What reading one head vector back must give.
+pub fn stored(layout: &CacheLayout, c: Component, absmax: f32, x: &[f32]) -> Vec<f32> {
+    let Some(format) = c.format.byte_format() else {
+        return x.iter().map(|&x| round(layout.native, x)).collect();
+    };
+    let scale = vector_scale(c, format, absmax, x);
+    x.iter()
+        .map(|&x| float8::dequantise(format, float8::quantise(format, x, scale), scale))
+        .collect()
+}
+
+fn vector_scale(c: Component, format: ByteFormat, absmax: f32, x: &[f32]) -> f32 {
+    let absmax = match c.scale {
+        Some(ScalePolicy::Fixed) => absmax,
+        _ => x.iter().fold(0.0, |m, x| x.abs().max(m)),
+    };
+    float8::scale_from_absmax(format, absmax)
+}
+
+/// Keys and values of one layer as they must read back, `[rows, kv_heads * head_dim]`.
+pub fn stored_rows(layout: &CacheLayout, layer: usize, k: &[f32], v: &[f32]) -> [Vec<f32>; 2] {
+    let (kc, vc) = layout.recipe.components_at(layer, layout.layers);
+    let none = LayerAbsmax { k: 0.0, v: 0.0 };
+    let absmax = layout.absmax.as_ref().map_or(none, |a| a[layer]);
+    let all = |c, absmax, x: &[f32]| {
+        x.chunks_exact(layout.head_dim)
+            .flat_map(|x| stored(layout, c, absmax, x))
+            .collect()
+    };
+    [all(kc, absmax.k, k), all(vc, absmax.v, v)]
+}
+
+fn totals(layout: &CacheLayout, c: Component, absmax: f32, x: &[f32]) -> ComponentTotals {
+    let mut totals = ComponentTotals::default();
+    for x in x.chunks_exact(layout.head_dim) {
+        let back = stored(layout, c, absmax, x);
+        let differing = x
+            .iter()
+            .zip(&back)
+            .filter(|(x, b)| round(layout.native, **x) != **b);
+        let format = c.format.byte_format();
+        let scale = format.map(|format| vector_scale(c, format, absmax, x));
+        let saturated = format.zip(scale).map_or(0, |(format, scale)| {
+            x.iter()
+                .filter(|x| float8::saturates(format, **x, scale))
+                .count()
+        });
+        totals.merge(&ComponentTotals {
+            bytes: crate::recipe::vector_bytes(c, layout.head_dim as u32),
+            elements: x.len() as u64,
+            saturated: saturated as u64,
+            changed: differing.count() as u64,
+            scale_min: scale,
+            scale_max: scale,
+        });
+    }
+    totals
+}
+
+impl<B: Backend> Suite<'_, B> {
+    pub fn storage(&self) {
+        for native in [NativeDtype::F16, NativeDtype::Bf16] {
+            for recipe in RECIPES {
+                self.counters(&SMALL.layout(recipe, native));
+            }
+        }
+        self.refusals();
+        self.rewritten_positions_count_once();
+        self.numbers_that_cannot_be_stored();
+    }
+
+    fn counters(&self, layout: &CacheLayout) {
+        let width = SMALL.kv_width();
+        let mut cache = self.backend.cache(layout).expect("a cache");
+        let rows = span(1, 0, 37);
+        for layer in 0..layout.layers {
+            let k = noise(30 + layer as u64, rows.len() * width);
+            let mut v = noise(40 + layer as u64, rows.len() * width);
+            // A zero vector.
+            v[..layout.head_dim].fill(0.0);
+            let (dk, dv) = (self.upload(&k, width), self.upload(&v, width));
+            self.backend
+                .store(&mut cache, layer, &dk, &dv, &rows)
+                .expect("storage");
+            let (kc, vc) = layout.recipe.components_at(layer, layout.layers);
+            let none = LayerAbsmax { k: 0.0, v: 0.0 };
+            let absmax = layout.absmax.as_ref().map_or(none, |a| a[layer]);
+            let got = self.backend.slot_totals(&cache, 1).expect("totals");
+            assert_eq!(
+                got[layer].k,
+                totals(layout, kc, absmax.k, &k),
+                "{}",
+                layout.recipe.name
+            );
+            assert_eq!(
+                got[layer].v,
+                totals(layout, vc, absmax.v, &v),
+                "{}",
+                layout.recipe.name
+            );
+            let back = stored_rows(layout, layer, &k, &v);
+            let largest = |x: &[f32]| x.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
+            let got = self.backend.slot_absmax(&cache, 1).expect("absmax");
+            assert_eq!(
+                (got[layer].k, got[layer].v),
+                (largest(&back[0]), largest(&back[1]))
+            );
+        }
+        self.check_bytes(layout, &cache, rows.len());
+        self.backend.reset_slot(&mut cache, 1).expect("a reset");
+        for layer in self.backend.slot_totals(&cache, 1).expect("totals") {
+            assert_eq!(layer, Default::default());
+        }
+    }
+
+    fn check_bytes(&self, layout: &CacheLayout, cache: &B::Cache, tokens: usize) {
+        let shape = crate::recipe::CacheShape {
+            layers: layout.layers as u32,
+            kv_heads: layout.kv_heads as u32,
+            head_dim: layout.head_dim as u32,
+        };
+        let totals = self.backend.slot_totals(cache, 1).expect("totals");
+        let bytes: u64 = totals.iter().map(|t| t.k.bytes + t.v.bytes).sum();
+        assert_eq!(
+            bytes,
+            tokens as u64 * bytes_per_token(&layout.recipe, &shape)
+        );
+        let other = self.backend.slot_totals(cache, 0).expect("totals");
+        assert!(other.iter().all(|t| t.k.elements == 0 && t.v.elements == 0));
+    }
+
+    fn refusals(&self) {
+        let mut layout = SMALL.layout("AF", NativeDtype::F16);
+        layout.absmax = None;
+        let refused = |layout: &CacheLayout, name: &str| match self.backend.cache(layout) {
+            Err(BackendError::Unsupported(what)) => assert!(what.contains(name), "{what}"),
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("{name} was accepted"),
+        };
+        refused(&layout, "AF");
+        layout.absmax = Some(SMALL.absmax()[..1].to_vec());
+        refused(&layout, "calibration");
+        layout.absmax = Some(vec![
+            LayerAbsmax {
+                k: 1.0,
+                v: f32::NAN
+            };
+            2
+        ]);
+        refused(&layout, "NaN");
+        let mut layout = SMALL.layout("AD", NativeDtype::F16);
+        layout.recipe.skip_layers = vec![2];
+        refused(&layout, "2");
+        layout.recipe = Recipe::parse("k=e4m3:dynamic,v=native,q=e4m3").expect("a recipe");
+        refused(&layout, "q=e4m3");
+    }
+
+    /// A rejected verification leaves no trace: neither overwritten tokens nor truncated ones.
+    fn rewritten_positions_count_once(&self) {
+        let layout = SMALL.layout("SD", NativeDtype::F16);
+        let width = SMALL.kv_width();
+        let store = |cache: &mut B::Cache, seed: u64, rows: &[CacheRow]| {
+            for layer in 0..layout.layers {
+                let x = self.upload(&noise(seed, rows.len() * width), width);
+                self.backend
+                    .store(cache, layer, &x, &x, rows)
+                    .expect("storage");
+            }
+        };
+        let mut plain = self.backend.cache(&layout).expect("a cache");
+        store(&mut plain, 1, &span(0, 0, 20));
+        store(&mut plain, 2, &span(0, 20, 25));
+        let mut verified = self.backend.cache(&layout).expect("a cache");
+        store(&mut verified, 1, &span(0, 0, 20));
+        store(&mut verified, 3, &span(0, 20, 70));
+        store(&mut verified, 2, &span(0, 20, 25));
+        self.backend
+            .truncate_slot(&mut verified, 0, 25)
+            .expect("truncation");
+        for slot in 0..2 {
+            assert_eq!(
+                self.backend.slot_totals(&plain, slot).expect("totals"),
+                self.backend.slot_totals(&verified, slot).expect("totals")
+            );
+            assert_eq!(
+                self.backend.slot_absmax(&plain, slot).expect("absmax"),
+                self.backend.slot_absmax(&verified, slot).expect("absmax")
+            );
+        }
+    }
+
+    fn numbers_that_cannot_be_stored(&self) {
+        let width = SMALL.kv_width();
+        // Beyond the largest half, and beyond any number.
+        for (recipe, broken, allowed) in [
+            ("native", 1e6, false),
+            ("native", f32::NAN, false),
+            ("AD", f32::INFINITY, false),
+            ("SD", f32::NAN, false),
+            ("SD", 1e6, true),
+        ] {
+            let layout = SMALL.layout(recipe, NativeDtype::F16);
+            let mut cache = self.backend.cache(&layout).expect("a cache");
+            let k = noise(50, 3 * width);
+            let mut v = k.clone();
+            v[width + 30] = broken;
+            let (k, v) = (self.upload(&k, width), self.upload(&v, width));
+            let result = self.backend.store(&mut cache, 1, &k, &v, &span(0, 0, 3));
+            match result {
+                Ok(()) => assert!(allowed, "{recipe} stored {broken}"),
+                Err(BackendError::NotFinite { row: 1, what }) => {
+                    assert!(
+                        !allowed && what.contains("layer 1") && what.contains("value"),
+                        "{what}"
+                    );
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! Causal attention over the stored bytes, by online softmax over blocks of 64 tokens.
+//!
+//! Blocks are aligned to positions and taken in ascending order; every row takes whole blocks,
+//! with masked tokens at probability exactly zero. So the operations behind a row's result, and
+//! their order, follow from its own position alone. What differs between calls is only how many
+//! fully masked blocks or tokens a row sees beside its neighbours: they add zero, and a final
+//! `+ 0.0` removes the one trace that leaves, the sign of a zero.
+//!
+//! A decoded tile serves all rows and query heads of a task: query heads that share a key/value
+//! head, and in a prompt a run of rows of the same slot.
+
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::cache::{CpuCache, PAGE, Side};
+use super::exp::exp2;
+use super::kernel::{
+    PANEL, PanelRow, TileRows, largest_tile, pack_rows, packed_tile, tile, tiles, with_tile_rows,
+};
+use super::rowwise::tree_sum;
+use crate::backend::CacheRow;
+
+/// Tokens of a block.
+const BLOCK: usize = 64;
+/// Pages of a block.
+const BLOCK_PAGES: usize = BLOCK / PAGE;
+/// Query vectors (rows times query heads per key/value head) that share decoded tiles.
+const TASK_QUERIES: usize = 96;
+
+/// Queries and where they stand.
+pub struct Queries<'a> {
+    /// `[rows, heads * head_dim]`.
+    pub q: &'a [f32],
+    /// Row after row.
+    pub rows: &'a [CacheRow],
+}
+
+/// Rows of one slot and one key/value head.
+struct Task {
+    slot: usize,
+    kv_head: usize,
+    /// Row numbers.
+    rows: Vec<usize>,
+    /// Largest position among them.
+    last: usize,
+}
+
+/// `out[i] = softmax(q[i] K^T / sqrt(head_dim)) V` over positions `0..=position` of the row's
+/// slot, per head; `out` is `[rows, heads * head_dim]`.
+///
+/// # Panics
+/// Where shapes do not fit or a position was never stored.
+pub fn attend(arch: Arch, cache: &CpuCache, layer: usize, queries: &Queries, out: &mut [f32]) {
+    let head_dim = cache.shape().head_dim;
+    assert_eq!(queries.q.len(), out.len(), "elements of queries");
+    if queries.rows.is_empty() {
+        return;
+    }
+    let width = out.len() / queries.rows.len();
+    let group = width / cache.shape().width();
+    assert_eq!(
+        width,
+        group * cache.shape().width(),
+        "query heads per key/value head"
+    );
+    let tasks = plan(cache, layer, queries.rows, group);
+    let results: Vec<Vec<f32>> = tasks
+        .par_iter()
+        .map_init(Scratch::default, |scratch, task| {
+            let mut result = vec![0.0; task.rows.len() * group * head_dim];
+            arch.dispatch(Attention {
+                cache,
+                layer,
+                task,
+                queries,
+                group,
+                tiles: &tiles(task.rows.len() * group, largest_tile(arch)),
+                scratch,
+                result: &mut result,
+            });
+            result
+        })
+        .collect();
+    let share = group * head_dim;
+    for (task, result) in tasks.iter().zip(&results) {
+        for (&row, result) in task.rows.iter().zip(result.chunks_exact(share)) {
+            let first = row * width + task.kv_head * share;
+            out[first..first + share].copy_from_slice(result);
+        }
+    }
+}
+
+fn plan(cache: &CpuCache, layer: usize, rows: &[CacheRow], group: usize) -> Vec<Task> {
+    let mut slots: Vec<(usize, Vec<usize>)> = Vec::new();
+    for (i, row) in rows.iter().enumerate() {
+        assert!(
+            row.position < cache.tokens(layer, row.slot),
+            "position {} of slot {} is not stored",
+            row.position,
+            row.slot
+        );
+        // Rows of a slot usually stand together: the search ends at once.
+        match slots.iter_mut().rev().find(|(slot, _)| *slot == row.slot) {
+            Some((_, members)) => members.push(i),
+            None => slots.push((row.slot, vec![i])),
+        }
+    }
+    let share = (TASK_QUERIES / group).max(1);
+    let mut tasks = Vec::new();
+    for (slot, members) in &slots {
+        for members in members.chunks(share) {
+            let last = members.iter().map(|&i| rows[i].position).max().unwrap_or(0);
+            tasks.extend((0..cache.shape().kv_heads).map(|kv_head| Task {
+                slot: *slot,
+                kv_head,
+                rows: members.to_vec(),
+                last,
+            }));
+        }
+    }
+    // The longest first: threads finish together.
+    tasks.sort_by_key(|task| std::cmp::Reverse((task.last + 1) * task.rows.len()));
+    tasks
+}
+
+/// Working memory of one task.
+#[derive(Default)]
+struct Scratch {
+    /// Packed queries, tile by tile `[head_dim][rows of the tile]`.
+    q: Vec<f32>,
+    /// Decoded keys `[2][head_dim]`, tokens as lanes.
+    keys: Vec<PanelRow>,
+    /// Decoded values `[head_dim/32][64]`, a token per row.
+    values: Vec<PanelRow>,
+    /// Scores `[2][queries]`, tokens as lanes.
+    scores: Vec<PanelRow>,
+    /// Unnormalised probabilities of the block.
+    weights: Vec<[f32; BLOCK]>,
+    /// Weighted sums of values `[head_dim/32][queries]`.
+    sums: Vec<PanelRow>,
+    /// Running maxima and sums.
+    running: Vec<Running>,
+}
+
+/// Online softmax of one query vector.
+#[derive(Clone, Copy)]
+struct Running {
+    /// Position of the query.
+    position: usize,
+    /// Largest score so far, in units of log2.
+    largest: f32,
+    /// Sum of `2^(score - largest)`.
+    sum: f32,
+    /// What the block multiplies older sums by.
+    correction: f32,
+}
+
+struct Attention<'a> {
+    cache: &'a CpuCache,
+    layer: usize,
+    task: &'a Task,
+    queries: &'a Queries<'a>,
+    group: usize,
+    tiles: &'a [TileRows],
+    scratch: &'a mut Scratch,
+    /// `[rows, group, head_dim]`.
+    result: &'a mut [f32],
+}
+
+impl WithSimd for Attention<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        self.begin();
+        for block in 0..=self.task.last / BLOCK {
+            self.decode(block);
+            self.score(simd);
+            self.soften(block);
+            self.accumulate(simd);
+        }
+        self.finish();
+    }
+}
+
+impl Attention<'_> {
+    fn count(&self) -> usize {
+        self.task.rows.len() * self.group
+    }
+
+    /// Packs the queries and clears the sums.
+    fn begin(&mut self) {
+        let head_dim = self.cache.shape().head_dim;
+        let count = self.count();
+        let width = self.group * self.cache.shape().width();
+        let (task, group, q) = (self.task, self.group, self.queries.q);
+        let query = |i: usize| {
+            let head = task.kv_head * group + i % group;
+            let first = task.rows[i / group] * width + head * head_dim;
+            &q[first..first + head_dim]
+        };
+        let s = &mut *self.scratch;
+        s.q.resize(count * head_dim, 0.0);
+        for tile in self.tiles {
+            let part = &mut s.q[tile.first * head_dim..];
+            pack_rows(part, tile.rows, head_dim, |r| query(tile.first + r));
+        }
+        let panels = head_dim.div_ceil(PANEL);
+        s.keys.resize(2 * head_dim, [0.0; PANEL]);
+        s.values.clear();
+        s.values.resize(panels * BLOCK, [0.0; PANEL]);
+        s.scores.resize(2 * count, [0.0; PANEL]);
+        s.weights.resize(count, [0.0; BLOCK]);
+        s.sums.clear();
+        s.sums.resize(panels * count, [0.0; PANEL]);
+        s.running.clear();
+        s.running.extend((0..count).map(|i| Running {
+            position: self.queries.rows[task.rows[i / group]].position,
+            largest: f32::NEG_INFINITY,
+            sum: 0.0,
+            correction: 0.0,
+        }));
+    }
+
+    /// Decodes the block's keys and values. Slots of its pages that hold no token become zeros:
+    /// whatever bytes lie there never enter arithmetic.
+    #[inline(always)]
+    fn decode(&mut self, block: usize) {
+        let Task { slot, kv_head, .. } = *self.task;
+        let (cache, layer, shape) = (self.cache, self.layer, self.cache.shape());
+        let stored = cache.tokens(layer, slot) - block * BLOCK;
+        let Scratch { keys, values, .. } = &mut *self.scratch;
+        let panels = values.len() / BLOCK;
+        for page in 0..BLOCK_PAGES {
+            let tokens = stored.saturating_sub(page * PAGE).min(PAGE);
+            let half = page % 2;
+            let tile = &mut keys[page / 2 * shape.head_dim..][..shape.head_dim];
+            if tokens > 0 {
+                let number = block * BLOCK_PAGES + page;
+                let plane = cache.plane(layer, slot, number, Side::Key);
+                plane.decode_keys(shape, cache.storage(layer, Side::Key), kv_head, tile, half);
+                let plane = cache.plane(layer, slot, number, Side::Value);
+                let storage = cache.storage(layer, Side::Value);
+                let tile = &mut values[page * PAGE..];
+                plane.decode_values(shape, storage, kv_head, tokens, tile, BLOCK);
+            }
+            if tokens < PAGE {
+                for row in tile.iter_mut() {
+                    row[half * PAGE + tokens..(half + 1) * PAGE].fill(0.0);
+                }
+                for panel in 0..panels {
+                    let first = panel * BLOCK + page * PAGE;
+                    values[first + tokens..first + PAGE].fill([0.0; PANEL]);
+                }
+            }
+        }
+    }
+
+    /// `scores = q K^T` of the block.
+    #[inline(always)]
+    fn score<S: Simd>(&mut self, simd: S) {
+        let count = self.count();
+        let head_dim = self.cache.shape().head_dim;
+        let Scratch {
+            q, keys, scores, ..
+        } = &mut *self.scratch;
+        for (keys, scores) in keys
+            .chunks_exact(head_dim)
+            .zip(scores.chunks_exact_mut(count))
+        {
+            for tile in self.tiles {
+                let q = &q[tile.first * head_dim..][..tile.rows * head_dim];
+                let scores = &mut scores[tile.first..tile.first + tile.rows];
+                packed_tile(simd, tile.rows, q, keys, scores, false);
+            }
+        }
+    }
+
+    /// One step of the online softmax.
+    #[inline(always)]
+    fn soften(&mut self, block: usize) {
+        let count = self.count();
+        let head_dim = self.cache.shape().head_dim as f32;
+        let factor = std::f32::consts::LOG2_E / head_dim.sqrt();
+        let s = &mut *self.scratch;
+        let (left, right) = s.scores.split_at(count);
+        for (((running, weights), left), right) in s
+            .running
+            .iter_mut()
+            .zip(&mut s.weights)
+            .zip(left)
+            .zip(right)
+        {
+            weights[..PANEL].copy_from_slice(left);
+            weights[PANEL..].copy_from_slice(right);
+            // Tokens of the block that the row may see, itself included.
+            let visible = (running.position + 1)
+                .saturating_sub(block * BLOCK)
+                .min(BLOCK);
+            running.step(weights, visible, factor);
+        }
+    }
+
+    /// `sums = sums * correction + weights V`.
+    #[inline(always)]
+    fn accumulate<S: Simd>(&mut self, simd: S) {
+        let count = self.count();
+        let Scratch {
+            values,
+            weights,
+            sums,
+            running,
+            ..
+        } = &mut *self.scratch;
+        for (values, sums) in values.chunks_exact(BLOCK).zip(sums.chunks_exact_mut(count)) {
+            for (sum, running) in sums.iter_mut().zip(&*running) {
+                for x in sum {
+                    *x *= running.correction;
+                }
+            }
+            for rows in self.tiles {
+                let range = rows.first..rows.first + rows.rows;
+                let (weights, sums) = (&weights[range.clone()], &mut sums[range]);
+                with_tile_rows!(rows.rows, ROWS => {
+                    let (weights, _) = weights.as_chunks::<ROWS>();
+                    let weights = &weights[0];
+                    let columns = (0..BLOCK).map(|t| std::array::from_fn(|r| weights[r][t]));
+                    tile::<S, ROWS>(simd, columns, values, sums, true);
+                });
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        let head_dim = self.cache.shape().head_dim;
+        let count = self.count();
+        for (i, out) in self.result.chunks_exact_mut(head_dim).enumerate() {
+            let sum = self.scratch.running[i].sum;
+            for (panel, out) in out.chunks_mut(PANEL).enumerate() {
+                for (out, x) in out.iter_mut().zip(&self.scratch.sums[panel * count + i]) {
+                    *out = x / sum + 0.0;
+                }
+            }
+        }
+    }
+}
+
+impl Running {
+    /// Turns scores into weights `2^(score * factor - largest)`, zero from `visible` on.
+    #[inline(always)]
+    fn step(&mut self, weights: &mut [f32; BLOCK], visible: usize, factor: f32) {
+        for (t, w) in weights.iter_mut().enumerate() {
+            *w = if t < visible {
+                *w * factor
+            } else {
+                f32::NEG_INFINITY
+            };
+        }
+        let mut lanes = [f32::NEG_INFINITY; 16];
+        for chunk in weights.as_chunks::<16>().0 {
+            for (lane, &w) in lanes.iter_mut().zip(chunk) {
+                *lane = if w > *lane { w } else { *lane };
+            }
+        }
+        let largest = lanes
+            .into_iter()
+            .fold(self.largest, |a, b| if b > a { b } else { a });
+        for w in weights.iter_mut() {
+            *w = exp2(*w - largest);
+        }
+        let mut lanes = [0.0; 16];
+        for chunk in weights.as_chunks::<16>().0 {
+            for (lane, &w) in lanes.iter_mut().zip(chunk) {
+                *lane += w;
+            }
+        }
+        self.correction = exp2(self.largest - largest);
+        self.sum = self.sum.mul_add(self.correction, tree_sum(lanes));
+        self.largest = largest;
+    }
+}

@@ -1,0 +1,377 @@
+//! The physical cache: pages of 16 tokens from a pool that grows on demand.
+//!
+//! A page holds all layers. Per layer and component it holds the stored elements and, for dynamic
+//! scales, one f32 per token and head beside them. Keys lie `[kv_heads][head_dim][16]`: attention
+//! takes tokens as vector lanes and reads whole pages without transposing them. Values lie
+//! `[kv_heads][16][head_dim]`. There is no second copy in another format.
+//!
+//! Quantised components are converted from the f32 key or value as computed, not from its native
+//! rounding: the worker's arithmetic is f32, and rounding twice would charge native storage's
+//! error to the recipe as well.
+
+mod plane;
+
+use crate::backend::{BackendError, CacheLayout, CacheRow};
+use crate::recipe::{ByteFormat, Component, Format, NativeDtype, PAGE_TOKENS, ScalePolicy, float8};
+use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
+pub use plane::{Plane, PlaneShape, Side, Storage};
+
+/// Tokens of a page.
+pub const PAGE: usize = PAGE_TOKENS as usize;
+
+/// Physical cache of all layers and slots.
+pub struct CpuCache {
+    /// Heads and widths.
+    shape: PlaneShape,
+    /// Storage of keys and values per layer.
+    layers: Vec<[Storage; 2]>,
+    slot_tokens: usize,
+    slots: Vec<Slot>,
+    pages: Vec<Vec<LayerPage>>,
+    free: Vec<usize>,
+}
+
+/// Pages of one sequence, in order of position, and how far each layer is filled.
+#[derive(Clone, Default)]
+struct Slot {
+    pages: Vec<usize>,
+    tokens: Vec<usize>,
+}
+
+/// One layer's share of a page.
+struct LayerPage {
+    planes: [Plane; 2],
+    tallies: [[Tally; 2]; PAGE],
+}
+
+/// What storing one token's keys or values of one layer did.
+#[derive(Clone, Copy, Default)]
+pub struct Tally {
+    stored: bool,
+    saturated: u32,
+    changed: u32,
+}
+
+impl CpuCache {
+    /// An empty cache.
+    ///
+    /// # Errors
+    /// [`BackendError::Unsupported`] names what the recipe asks for and this worker lacks, or
+    /// which calibration it misses.
+    pub fn new(layout: &CacheLayout) -> Result<Self, BackendError> {
+        let recipe = &layout.recipe;
+        if recipe.q != Format::Native {
+            let (q, name) = (recipe.q, &recipe.name);
+            return Err(BackendError::Unsupported(format!(
+                "recipe {name}: q={q}: the cpu worker keeps queries native"
+            )));
+        }
+        recipe
+            .check_layers(layout.layers)
+            .map_err(|e| BackendError::Unsupported(format!("recipe {}: {e}", recipe.name)))?;
+        let layers = (0..layout.layers)
+            .map(|layer| layer_storage(layout, layer))
+            .collect::<Result<_, _>>()?;
+        Ok(CpuCache {
+            shape: PlaneShape {
+                kv_heads: layout.kv_heads,
+                head_dim: layout.head_dim,
+            },
+            layers,
+            slot_tokens: layout.slot_tokens,
+            slots: vec![
+                Slot {
+                    pages: Vec::new(),
+                    tokens: vec![0; layout.layers],
+                };
+                layout.slots
+            ],
+            pages: Vec::new(),
+            free: Vec::new(),
+        })
+    }
+
+    /// Heads and widths.
+    pub fn shape(&self) -> PlaneShape {
+        self.shape
+    }
+
+    /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer.
+    ///
+    /// # Errors
+    /// [`BackendError::NotFinite`] where an element, or what native storage makes of it, is not
+    /// finite. Rows before it are stored, the row itself is not: its slot needs a reset.
+    ///
+    /// # Panics
+    /// Where a slot, position or width lies outside the layout.
+    pub fn store(
+        &mut self,
+        layer: usize,
+        k: &[f32],
+        v: &[f32],
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError> {
+        let width = self.shape.width();
+        assert!(
+            k.len() == rows.len() * width && v.len() == k.len(),
+            "elements of keys and values"
+        );
+        for (i, row) in rows.iter().enumerate() {
+            self.reserve(*row);
+            let page = self.slots[row.slot].pages[row.position / PAGE];
+            let lane = row.position % PAGE;
+            let page = &mut self.pages[page][layer];
+            let range = i * width..(i + 1) * width;
+            let storages = self.layers[layer];
+            for (side, x) in [(Side::Key, &k[range.clone()]), (Side::Value, &v[range])] {
+                let at = side as usize;
+                page.tallies[lane][at] = page.planes[at]
+                    .store(side, self.shape, storages[at], lane, x)
+                    .map_err(|element| not_finite(i, layer, side, x[element], element))?;
+            }
+            let tokens = &mut self.slots[row.slot].tokens[layer];
+            *tokens = (*tokens).max(row.position + 1);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a page exists for `row`.
+    fn reserve(&mut self, row: CacheRow) {
+        let CacheRow { slot, position } = row;
+        assert!(
+            position < self.slot_tokens,
+            "position {position} of a slot of {} tokens",
+            self.slot_tokens
+        );
+        while self.slots[slot].pages.len() <= position / PAGE {
+            let page = self.free.pop().unwrap_or_else(|| {
+                let fresh = self.layers.iter().map(|s| LayerPage::new(self.shape, s));
+                self.pages.push(fresh.collect());
+                self.pages.len() - 1
+            });
+            self.slots[slot].pages.push(page);
+        }
+    }
+
+    /// Tokens of a slot in one layer: its largest stored position plus one.
+    pub fn tokens(&self, layer: usize, slot: usize) -> usize {
+        self.slots[slot].tokens[layer]
+    }
+
+    /// Plane of page number `page` of a slot.
+    pub fn plane(&self, layer: usize, slot: usize, page: usize, side: Side) -> &Plane {
+        let page = self.slots[slot].pages[page];
+        &self.pages[page][layer].planes[side as usize]
+    }
+
+    /// Storage of one component of one layer.
+    pub fn storage(&self, layer: usize, side: Side) -> Storage {
+        self.layers[layer][side as usize]
+    }
+
+    /// Forgets a slot's tokens from `tokens` on, with their counters. Pages that become empty
+    /// return to the pool.
+    pub fn truncate(&mut self, slot: usize, tokens: usize) {
+        let Slot {
+            pages,
+            tokens: filled,
+        } = &mut self.slots[slot];
+        for (number, &page) in pages.iter().enumerate().skip(tokens / PAGE) {
+            let kept = tokens.saturating_sub(number * PAGE).min(PAGE);
+            for layer in &mut self.pages[page] {
+                layer.tallies[kept..].fill(Default::default());
+            }
+        }
+        let kept = tokens.div_ceil(PAGE).min(pages.len());
+        self.free.extend(pages.drain(kept..));
+        for filled in filled {
+            *filled = (*filled).min(tokens);
+        }
+    }
+
+    /// What the slot holds, per layer; scales are read back from where attention reads them.
+    pub fn totals(&self, slot: usize) -> Vec<KvTotals> {
+        (0..self.layers.len())
+            .map(|layer| KvTotals {
+                k: self.component_totals(slot, layer, Side::Key),
+                v: self.component_totals(slot, layer, Side::Value),
+            })
+            .collect()
+    }
+
+    fn component_totals(&self, slot: usize, layer: usize, side: Side) -> ComponentTotals {
+        let storage = self.layers[layer][side as usize];
+        let mut totals = ComponentTotals::default();
+        for &page in &self.slots[slot].pages {
+            let page = &self.pages[page][layer];
+            for (lane, tallies) in page.tallies.iter().enumerate() {
+                let tally = tallies[side as usize];
+                if tally.stored {
+                    let plane = &page.planes[side as usize];
+                    totals.merge(&self.token_totals(storage, plane, lane, tally));
+                }
+            }
+        }
+        totals
+    }
+
+    fn token_totals(
+        &self,
+        storage: Storage,
+        plane: &Plane,
+        lane: usize,
+        tally: Tally,
+    ) -> ComponentTotals {
+        let scales = || (0..self.shape.kv_heads).filter_map(|h| plane.scale(storage, h, lane));
+        ComponentTotals {
+            bytes: storage.token_bytes(self.shape),
+            elements: self.shape.width() as u64,
+            saturated: u64::from(tally.saturated),
+            changed: u64::from(tally.changed),
+            scale_min: scales().reduce(f32::min),
+            scale_max: scales().reduce(f32::max),
+        }
+    }
+
+    /// Largest absolute stored key and value of the slot, per layer.
+    pub fn absmax(&self, slot: usize) -> Vec<LayerAbsmax> {
+        (0..self.layers.len())
+            .map(|layer| LayerAbsmax {
+                k: self.component_absmax(slot, layer, Side::Key),
+                v: self.component_absmax(slot, layer, Side::Value),
+            })
+            .collect()
+    }
+
+    fn component_absmax(&self, slot: usize, layer: usize, side: Side) -> f32 {
+        let storage = self.layers[layer][side as usize];
+        let mut vector = vec![0.0; self.shape.head_dim];
+        let mut absmax = 0.0_f32;
+        for &page in &self.slots[slot].pages {
+            let page = &self.pages[page][layer];
+            let stored = (0..PAGE).filter(|&lane| page.tallies[lane][side as usize].stored);
+            for lane in stored {
+                for head in 0..self.shape.kv_heads {
+                    let plane = &page.planes[side as usize];
+                    plane.vector(side, self.shape, storage, head, lane, &mut vector);
+                    absmax = vector.iter().fold(absmax, |m, x| m.max(x.abs()));
+                }
+            }
+        }
+        absmax
+    }
+}
+
+#[cfg(test)]
+impl CpuCache {
+    /// Overwrites everything that holds no token with patterns that decode to large numbers or
+    /// NaN, free pages included.
+    pub fn poison(&mut self) {
+        let live: Vec<(usize, usize)> = self
+            .slots
+            .iter()
+            .flat_map(|slot| {
+                let most = slot.tokens.iter().copied().max().unwrap_or(0);
+                let tokens = move |n: usize| most.saturating_sub(n * PAGE).min(PAGE);
+                slot.pages
+                    .iter()
+                    .enumerate()
+                    .map(move |(n, &page)| (page, tokens(n)))
+            })
+            .collect();
+        for (number, page) in self.pages.iter_mut().enumerate() {
+            let kept = live
+                .iter()
+                .find(|(p, _)| *p == number)
+                .map_or(0, |(_, kept)| *kept);
+            for layer in page {
+                for side in [Side::Key, Side::Value] {
+                    layer.planes[side as usize].poison(side, self.shape, kept);
+                }
+            }
+        }
+    }
+
+    /// Pages that exist, used or free.
+    pub fn page_count(&self) -> usize {
+        self.pages.len()
+    }
+}
+
+impl LayerPage {
+    fn new(shape: PlaneShape, storages: &[Storage; 2]) -> Self {
+        LayerPage {
+            planes: storages.map(|storage| Plane::new(shape, storage)),
+            tallies: Default::default(),
+        }
+    }
+}
+
+fn not_finite(row: usize, layer: usize, side: Side, x: f32, element: usize) -> BackendError {
+    BackendError::NotFinite {
+        row,
+        what: format!(
+            "layer {layer}: {} element {element} is {x:e}, expected a number that its storage \
+             can hold",
+            side.name()
+        ),
+    }
+}
+
+fn layer_storage(layout: &CacheLayout, layer: usize) -> Result<[Storage; 2], BackendError> {
+    let (k, v) = layout.recipe.components_at(layer, layout.layers);
+    let absmax = match &layout.absmax {
+        None => None,
+        Some(layers) if layers.len() == layout.layers => Some(layers[layer]),
+        Some(layers) => {
+            return Err(BackendError::Unsupported(format!(
+                "calibration of {} layers, expected {}",
+                layers.len(),
+                layout.layers
+            )));
+        }
+    };
+    let context = |side: Side| {
+        let (name, side) = (&layout.recipe.name, side.name());
+        format!("recipe {name}: layer {layer}: {side}")
+    };
+    Ok([
+        component_storage(layout.native, k, absmax.map(|a| a.k), || context(Side::Key))?,
+        component_storage(layout.native, v, absmax.map(|a| a.v), || {
+            context(Side::Value)
+        })?,
+    ])
+}
+
+fn component_storage(
+    native: NativeDtype,
+    component: Component,
+    absmax: Option<f32>,
+    context: impl Fn() -> String,
+) -> Result<Storage, BackendError> {
+    let Some(format) = component.format.byte_format() else {
+        return Ok(Storage::Native(native));
+    };
+    let refuse = |what: String| Err(BackendError::Unsupported(format!("{}: {what}", context())));
+    match (component.scale, absmax) {
+        (Some(ScalePolicy::Dynamic), _) => Ok(Storage::Dynamic(format, native)),
+        (Some(ScalePolicy::Fixed), Some(x)) if x.is_finite() && x >= 0.0 => {
+            Ok(Storage::Fixed(format, native, fixed_scale(format, x)))
+        }
+        (Some(ScalePolicy::Fixed), Some(x)) => refuse(format!(
+            "calibrated absmax {x}, expected a finite number from 0"
+        )),
+        (Some(ScalePolicy::Fixed), None) => refuse("fixed scales without a calibration".into()),
+        (None, _) => refuse(format!(
+            "format {} without a scale policy",
+            component.format
+        )),
+    }
+}
+
+fn fixed_scale(format: ByteFormat, absmax: f32) -> f32 {
+    float8::scale_from_absmax(format, absmax)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,375 @@
+//! One component of one layer's share of a page: stored elements and inline scales.
+
+use half::{bf16, f16};
+
+use super::{PAGE, Tally};
+use crate::backend::cpu::kernel::{PANEL, PanelRow};
+use crate::backend::cpu::widen;
+use crate::recipe::{ByteFormat, NativeDtype, float8};
+
+/// Keys or values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Keys, stored `[kv_heads][head_dim][16]`.
+    Key = 0,
+    /// Values, stored `[kv_heads][16][head_dim]`.
+    Value = 1,
+}
+
+impl Side {
+    /// Name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Key => "key",
+            Side::Value => "value",
+        }
+    }
+}
+
+/// Heads and their width.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaneShape {
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Elements per head vector.
+    pub head_dim: usize,
+}
+
+impl PlaneShape {
+    /// Elements per token.
+    pub fn width(self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// Where element `d` of a head vector lies.
+    fn index(self, side: Side, head: usize, lane: usize, d: usize) -> usize {
+        match side {
+            Side::Key => (head * self.head_dim + d) * PAGE + lane,
+            Side::Value => (head * PAGE + lane) * self.head_dim + d,
+        }
+    }
+}
+
+/// How one component of one layer is stored.
+#[derive(Clone, Copy, Debug)]
+pub enum Storage {
+    /// 16-bit floats.
+    Native(NativeDtype),
+    /// One byte per element under this scale; the native format is what changes are told against.
+    Fixed(ByteFormat, NativeDtype, f32),
+    /// One byte per element, a scale per head vector.
+    Dynamic(ByteFormat, NativeDtype),
+}
+
+impl Storage {
+    /// The format of stored bytes.
+    fn byte_format(self) -> ByteFormat {
+        match self {
+            Storage::Fixed(format, ..) | Storage::Dynamic(format, _) => format,
+            Storage::Native(_) => unreachable!("native storage has no bytes"),
+        }
+    }
+
+    /// Stored bytes per token: elements and inline scales.
+    pub fn token_bytes(self, shape: PlaneShape) -> u64 {
+        let bytes = match self {
+            Storage::Native(_) => 2 * shape.width(),
+            Storage::Fixed(..) => shape.width(),
+            Storage::Dynamic(..) => shape.width() + 4 * shape.kv_heads,
+        };
+        bytes as u64
+    }
+}
+
+/// Stored elements and their inline scales (`[kv_heads][16]`, dynamic scales only).
+pub struct Plane {
+    elements: Elements,
+    scales: Box<[f32]>,
+}
+
+enum Elements {
+    Half(Box<[u16]>),
+    Byte(Box<[u8]>),
+}
+
+impl Plane {
+    /// A plane of zeros.
+    pub fn new(shape: PlaneShape, storage: Storage) -> Self {
+        let len = shape.width() * PAGE;
+        let (elements, scales) = match storage {
+            Storage::Native(_) => (Elements::Half(vec![0; len].into()), 0),
+            Storage::Fixed(..) => (Elements::Byte(vec![0; len].into()), 0),
+            Storage::Dynamic(..) => (Elements::Byte(vec![0; len].into()), shape.kv_heads * PAGE),
+        };
+        Plane {
+            elements,
+            scales: vec![1.0; scales].into(),
+        }
+    }
+
+    /// Stores one token (`x` is `[kv_heads * head_dim]`).
+    ///
+    /// # Errors
+    /// The index of the first element that is not finite, or that native storage cannot hold.
+    pub fn store(
+        &mut self,
+        side: Side,
+        shape: PlaneShape,
+        storage: Storage,
+        lane: usize,
+        x: &[f32],
+    ) -> Result<Tally, usize> {
+        let mut tally = Tally {
+            stored: true,
+            ..Tally::default()
+        };
+        match (&mut self.elements, storage) {
+            (Elements::Half(stored), Storage::Native(native)) => {
+                for (head, x) in x.chunks_exact(shape.head_dim).enumerate() {
+                    let at = |d| shape.index(side, head, lane, d);
+                    store_native(stored, at, native, x).map_err(|d| head * shape.head_dim + d)?;
+                }
+            }
+            (Elements::Byte(stored), Storage::Fixed(format, native, scale)) => {
+                check_finite(x)?;
+                for (head, x) in x.chunks_exact(shape.head_dim).enumerate() {
+                    let at = |d| shape.index(side, head, lane, d);
+                    store_bytes(stored, at, (format, native, scale), x, &mut tally);
+                }
+            }
+            (Elements::Byte(stored), Storage::Dynamic(format, native)) => {
+                check_finite(x)?;
+                for (head, x) in x.chunks_exact(shape.head_dim).enumerate() {
+                    let absmax = x.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
+                    let scale = float8::scale_from_absmax(format, absmax);
+                    self.scales[head * PAGE + lane] = scale;
+                    let at = |d| shape.index(side, head, lane, d);
+                    store_bytes(stored, at, (format, native, scale), x, &mut tally);
+                }
+            }
+            _ => unreachable!("a plane keeps the storage that it was made for"),
+        }
+        Ok(tally)
+    }
+
+    /// The scale of a head vector; `None` for native storage.
+    pub fn scale(&self, storage: Storage, head: usize, lane: usize) -> Option<f32> {
+        match storage {
+            Storage::Native(_) => None,
+            Storage::Fixed(_, _, scale) => Some(scale),
+            Storage::Dynamic(..) => Some(self.scales[head * PAGE + lane]),
+        }
+    }
+
+    /// Decodes one head vector.
+    pub fn vector(
+        &self,
+        side: Side,
+        shape: PlaneShape,
+        storage: Storage,
+        head: usize,
+        lane: usize,
+        vector: &mut [f32],
+    ) {
+        let scale = self.scale(storage, head, lane).unwrap_or(1.0);
+        for (d, x) in vector.iter_mut().enumerate() {
+            let at = shape.index(side, head, lane, d);
+            *x = match (&self.elements, storage) {
+                (Elements::Half(stored), Storage::Native(native)) => {
+                    widen_native(native, stored[at])
+                }
+                (
+                    Elements::Byte(stored),
+                    Storage::Fixed(format, ..) | Storage::Dynamic(format, _),
+                ) => float8::dequantise(format, stored[at], scale),
+                _ => unreachable!("a plane keeps the storage that it was made for"),
+            };
+        }
+    }
+
+    /// Decodes the keys of one head into lanes `16 * half ..` of a tile `[head_dim]` of panel rows.
+    #[inline(always)]
+    pub fn decode_keys(
+        &self,
+        shape: PlaneShape,
+        storage: Storage,
+        head: usize,
+        tile: &mut [PanelRow],
+        half: usize,
+    ) {
+        let range = head * shape.head_dim * PAGE..(head + 1) * shape.head_dim * PAGE;
+        let scales = self.page_scales(storage, head);
+        match (&self.elements, storage) {
+            (Elements::Half(e), Storage::Native(NativeDtype::F16)) => {
+                decode_lanes(&e[range], widen::f16, &scales, tile, half);
+            }
+            (Elements::Half(e), _) => decode_lanes(&e[range], widen::bf16, &scales, tile, half),
+            (Elements::Byte(e), _) => match storage.byte_format() {
+                ByteFormat::E4m3 => decode_lanes(&e[range], widen::e4m3, &scales, tile, half),
+                ByteFormat::E5m2 => decode_lanes(&e[range], widen::e5m2, &scales, tile, half),
+                ByteFormat::Int8 => decode_lanes(&e[range], widen::int8, &scales, tile, half),
+            },
+        }
+    }
+
+    /// Decodes the values of one head into rows of a tile `[head_dim/32][stride]` of panel rows,
+    /// one row per token: `tile` begins at the page's first row, `tokens` rows are written.
+    #[inline(always)]
+    pub fn decode_values(
+        &self,
+        shape: PlaneShape,
+        storage: Storage,
+        head: usize,
+        tokens: usize,
+        tile: &mut [PanelRow],
+        stride: usize,
+    ) {
+        let first = head * PAGE * shape.head_dim;
+        let range = first..first + tokens * shape.head_dim;
+        let scales = self.page_scales(storage, head);
+        let target = (tile, stride, shape.head_dim);
+        match (&self.elements, storage) {
+            (Elements::Half(e), Storage::Native(NativeDtype::F16)) => {
+                decode_rows(&e[range], widen::f16, &scales, target);
+            }
+            (Elements::Half(e), _) => decode_rows(&e[range], widen::bf16, &scales, target),
+            (Elements::Byte(e), _) => match storage.byte_format() {
+                ByteFormat::E4m3 => decode_rows(&e[range], widen::e4m3, &scales, target),
+                ByteFormat::E5m2 => decode_rows(&e[range], widen::e5m2, &scales, target),
+                ByteFormat::Int8 => decode_rows(&e[range], widen::int8, &scales, target),
+            },
+        }
+    }
+
+    /// Scales of the 16 tokens of one head; 1 for native storage, which leaves elements as they
+    /// are.
+    #[inline(always)]
+    fn page_scales(&self, storage: Storage, head: usize) -> [f32; PAGE] {
+        match storage {
+            Storage::Native(_) => [1.0; PAGE],
+            Storage::Fixed(_, _, scale) => [scale; PAGE],
+            Storage::Dynamic(..) => std::array::from_fn(|lane| self.scales[head * PAGE + lane]),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Plane {
+    /// Overwrites the tokens from `kept` on: NaN in native storage and in scales, the largest
+    /// pattern in bytes.
+    pub fn poison(&mut self, side: Side, shape: PlaneShape, kept: usize) {
+        for head in 0..shape.kv_heads {
+            for lane in kept..PAGE {
+                if let Some(scale) = self.scales.get_mut(head * PAGE + lane) {
+                    *scale = f32::NAN;
+                }
+                for d in 0..shape.head_dim {
+                    let at = shape.index(side, head, lane, d);
+                    match &mut self.elements {
+                        Elements::Half(e) => e[at] = 0x7fff,
+                        Elements::Byte(e) => e[at] = 0x7f,
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn decode_lanes<T: Copy>(
+    stored: &[T],
+    widen: impl Fn(T) -> f32,
+    scales: &[f32; PAGE],
+    tile: &mut [PanelRow],
+    half: usize,
+) {
+    let (groups, _) = stored.as_chunks::<PAGE>();
+    for (row, group) in tile.iter_mut().zip(groups) {
+        let (halves, _) = row.as_chunks_mut::<PAGE>();
+        for ((x, &stored), &scale) in halves[half].iter_mut().zip(group).zip(scales) {
+            *x = widen(stored) * scale;
+        }
+    }
+}
+
+#[inline(always)]
+fn decode_rows<T: Copy>(
+    stored: &[T],
+    widen: impl Fn(T) -> f32,
+    scales: &[f32; PAGE],
+    (tile, stride, head_dim): (&mut [PanelRow], usize, usize),
+) {
+    for ((token, stored), &scale) in stored.chunks_exact(head_dim).enumerate().zip(scales) {
+        let (panels, rest) = stored.as_chunks::<PANEL>();
+        for (panel, stored) in panels.iter().enumerate() {
+            for (x, &stored) in tile[panel * stride + token].iter_mut().zip(stored) {
+                *x = widen(stored) * scale;
+            }
+        }
+        if !rest.is_empty() {
+            for (x, &stored) in tile[panels.len() * stride + token].iter_mut().zip(rest) {
+                *x = widen(stored) * scale;
+            }
+        }
+    }
+}
+
+fn check_finite(x: &[f32]) -> Result<(), usize> {
+    x.iter().position(|x| !x.is_finite()).map_or(Ok(()), Err)
+}
+
+fn store_native(
+    stored: &mut [u16],
+    at: impl Fn(usize) -> usize,
+    native: NativeDtype,
+    x: &[f32],
+) -> Result<(), usize> {
+    for (d, &x) in x.iter().enumerate() {
+        let bits = match native {
+            NativeDtype::F16 => finite_bits(f16::from_f32(x).to_bits(), f16::INFINITY.to_bits()),
+            NativeDtype::Bf16 => finite_bits(bf16::from_f32(x).to_bits(), bf16::INFINITY.to_bits()),
+        };
+        stored[at(d)] = bits.ok_or(d)?;
+    }
+    Ok(())
+}
+
+/// The bits unless they are infinity or NaN.
+fn finite_bits(bits: u16, infinity: u16) -> Option<u16> {
+    (bits & 0x7fff < infinity).then_some(bits)
+}
+
+fn round_to_native(native: NativeDtype, x: f32) -> f32 {
+    match native {
+        NativeDtype::F16 => f16::from_f32(x).to_f32(),
+        NativeDtype::Bf16 => bf16::from_f32(x).to_f32(),
+    }
+}
+
+/// Stores a head vector as bytes, `at(d)` being where element `d` goes.
+fn store_bytes(
+    stored: &mut [u8],
+    at: impl Fn(usize) -> usize,
+    (format, native, scale): (ByteFormat, NativeDtype, f32),
+    x: &[f32],
+    tally: &mut Tally,
+) {
+    const GROUP: usize = 64;
+    let mut bytes = [0; GROUP];
+    for (group, x) in x.chunks(GROUP).enumerate() {
+        float8::quantise_slice(format, x, scale, &mut bytes);
+        for (d, (&x, &byte)) in x.iter().zip(&bytes).enumerate() {
+            let kept = float8::dequantise(format, byte, scale);
+            tally.changed += u32::from(kept != round_to_native(native, x));
+            tally.saturated += u32::from(float8::saturates(format, x, scale));
+            stored[at(group * GROUP + d)] = byte;
+        }
+    }
+}
+
+fn widen_native(native: NativeDtype, bits: u16) -> f32 {
+    match native {
+        NativeDtype::F16 => widen::f16(bits),
+        NativeDtype::Bf16 => widen::bf16(bits),
+    }
+}

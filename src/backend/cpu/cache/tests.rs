@@ -1,0 +1,95 @@
+use super::*;
+use crate::backend::conformance::{Shape, bits, noise, span};
+use crate::backend::cpu::{CpuBackend, CpuTensor};
+use crate::backend::{Backend, conformance};
+
+const SHAPE: Shape = Shape {
+    layers: 1,
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 40,
+};
+
+#[test]
+fn the_cpu_passes_the_conformance_suite() {
+    conformance::suite(&CpuBackend::new(), 4e-6);
+}
+
+fn tensor(seed: u64, rows: usize, width: usize) -> CpuTensor {
+    CpuTensor::from_rows(noise(seed, rows * width), width)
+}
+
+#[test]
+fn slots_that_hold_no_token_never_enter_arithmetic() {
+    let backend = CpuBackend::new();
+    for recipe in ["native", "AD", "SF", "k=int8:dynamic,v=e5m2:dynamic"] {
+        let run = |poison: bool| {
+            let layout = SHAPE.layout(recipe, NativeDtype::F16);
+            let mut cache = backend.cache(&layout).expect("a cache");
+            // Used pages go back to the pool full of poison.
+            let rows = span(2, 0, 100);
+            let x = tensor(1, 100, SHAPE.kv_width());
+            backend
+                .store(&mut cache, 0, &x, &x, &rows)
+                .expect("storage");
+            backend.reset_slot(&mut cache, 2).expect("a reset");
+            let mut results = Vec::new();
+            for position in 0..40 {
+                if poison {
+                    cache.poison();
+                }
+                let rows = span(0, position, position + 1);
+                let k = tensor(position as u64, 1, SHAPE.kv_width());
+                backend
+                    .store(&mut cache, 0, &k, &k, &rows)
+                    .expect("storage");
+                if poison {
+                    cache.poison();
+                }
+                let q = tensor(1000 + position as u64, 1, SHAPE.q_width());
+                let mut out = backend.tensor(1, SHAPE.q_width()).expect("a tensor");
+                backend
+                    .attend(&cache, 0, &q, &rows, &mut out)
+                    .expect("attention");
+                let out = backend.to_host(&out).expect("a copy");
+                assert!(out.iter().all(|x| x.is_finite()), "{recipe} at {position}");
+                results.push(bits(&out));
+            }
+            let totals = backend.slot_totals(&cache, 0).expect("totals");
+            (
+                results,
+                totals,
+                backend.slot_absmax(&cache, 0).expect("absmax"),
+            )
+        };
+        assert_eq!(run(false), run(true), "{recipe}");
+    }
+}
+
+#[test]
+fn pages_come_from_a_pool() {
+    let backend = CpuBackend::new();
+    let layout = SHAPE.layout("native", NativeDtype::F16);
+    let mut cache = backend.cache(&layout).expect("a cache");
+    assert_eq!(cache.page_count(), 0);
+    let x = tensor(1, 33, SHAPE.kv_width());
+    for slot in [0, 1, 0, 2] {
+        backend
+            .store(&mut cache, 0, &x, &x, &span(slot, 0, 33))
+            .expect("storage");
+        if slot == 1 {
+            backend.reset_slot(&mut cache, 1).expect("a reset");
+        }
+    }
+    assert_eq!(cache.page_count(), 6);
+}
+
+#[test]
+#[should_panic(expected = "position 512 of a slot of 512 tokens")]
+fn positions_beyond_the_slot_are_refused() {
+    let backend = CpuBackend::new();
+    let layout = SHAPE.layout("native", NativeDtype::F16);
+    let mut cache = backend.cache(&layout).expect("a cache");
+    let x = tensor(1, 1, SHAPE.kv_width());
+    let _ = backend.store(&mut cache, 0, &x, &x, &span(0, 512, 513));
+}

@@ -1,0 +1,316 @@
+//! The reference worker: f32 arithmetic on the processor, rayon over its cores, the widest vector
+//! instructions found at run time.
+//!
+//! Every result is a fixed sequence of IEEE 754 operations per element, so its bits depend neither
+//! on the batch nor on the number of threads nor on the vector width.
+
+mod attention;
+mod cache;
+mod exp;
+mod kernel;
+mod product;
+mod rowwise;
+mod widen;
+
+use super::{Backend, BackendError, CacheLayout, CacheRow, RotaryTable, TensorData};
+use crate::schema::{KvTotals, LayerAbsmax};
+pub use cache::CpuCache;
+pub use product::CpuWeight;
+use product::{Finish, Product};
+use pulp::Arch;
+
+/// Activations `[rows, width]`, row-major.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CpuTensor {
+    data: Vec<f32>,
+    rows: usize,
+    width: usize,
+}
+
+impl CpuTensor {
+    /// A tensor of `data.len() / width` rows.
+    ///
+    /// # Panics
+    /// Where `data` is not whole rows.
+    pub fn from_rows(data: Vec<f32>, width: usize) -> Self {
+        let rows = data.len() / width.max(1);
+        assert_eq!(
+            rows * width,
+            data.len(),
+            "elements of rows of width {width}"
+        );
+        CpuTensor { data, rows, width }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements per row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    fn row(&self, index: usize) -> &[f32] {
+        &self.data[index * self.width..(index + 1) * self.width]
+    }
+}
+
+/// The reference worker.
+pub struct CpuBackend {
+    arch: Arch,
+    product: Product,
+}
+
+impl CpuBackend {
+    /// Looks for the widest vector instructions of this machine.
+    pub fn new() -> Self {
+        let arch = Arch::new();
+        CpuBackend {
+            arch,
+            product: Product::new(arch),
+        }
+    }
+}
+
+impl Default for CpuBackend {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn widen_all(data: TensorData) -> Vec<f32> {
+    match data {
+        TensorData::F32(v) => v,
+        TensorData::F16(v) => v.into_iter().map(f32::from).collect(),
+        TensorData::Bf16(v) => v.into_iter().map(f32::from).collect(),
+    }
+}
+
+fn instructions(arch: Arch) -> &'static str {
+    struct Lanes;
+    impl pulp::WithSimd for Lanes {
+        type Output = usize;
+        #[inline(always)]
+        fn with_simd<S: pulp::Simd>(self, _: S) -> usize {
+            S::F32_LANES
+        }
+    }
+    match arch.dispatch(Lanes) {
+        1 => "scalar",
+        4 => "128-bit",
+        8 => "256-bit",
+        _ => "512-bit",
+    }
+}
+
+impl Backend for CpuBackend {
+    type Tensor = CpuTensor;
+    type Weight = CpuWeight;
+    type Vector = Vec<f32>;
+    type Cache = CpuCache;
+
+    fn device(&self) -> String {
+        let (arch, threads) = (instructions(self.arch), rayon::current_num_threads());
+        format!(
+            "cpu ({}, {arch} vectors, {threads} threads)",
+            std::env::consts::ARCH
+        )
+    }
+
+    fn arithmetic(&self) -> String {
+        "f32".into()
+    }
+
+    fn weight(
+        &self,
+        data: TensorData,
+        out: usize,
+        inner: usize,
+    ) -> Result<CpuWeight, BackendError> {
+        Ok(CpuWeight::pack(data, out, inner))
+    }
+
+    fn vector(&self, data: TensorData) -> Result<Vec<f32>, BackendError> {
+        Ok(widen_all(data))
+    }
+
+    fn tensor(&self, rows: usize, width: usize) -> Result<CpuTensor, BackendError> {
+        Ok(CpuTensor {
+            data: vec![0.0; rows * width],
+            rows,
+            width,
+        })
+    }
+
+    fn resize(&self, tensor: &mut CpuTensor, rows: usize) -> Result<(), BackendError> {
+        tensor.data.resize(rows * tensor.width, 0.0);
+        tensor.rows = rows;
+        Ok(())
+    }
+
+    fn cache(&self, layout: &CacheLayout) -> Result<CpuCache, BackendError> {
+        CpuCache::new(layout)
+    }
+
+    fn embed(&self, table: &CpuWeight, ids: &[u32], x: &mut CpuTensor) -> Result<(), BackendError> {
+        assert!(
+            x.rows == ids.len() && x.width == table.inner,
+            "shape of embeddings"
+        );
+        for (&id, row) in ids.iter().zip(x.data.chunks_exact_mut(table.inner)) {
+            table.row(id as usize, row);
+        }
+        Ok(())
+    }
+
+    fn rms_norm(
+        &self,
+        x: &CpuTensor,
+        weight: &Vec<f32>,
+        eps: f32,
+        out: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        assert_eq!(x.width, weight.len(), "width of a norm");
+        rowwise::rms_norm(self.arch, &x.data, weight, eps, &mut out.data);
+        Ok(())
+    }
+
+    fn rms_norm_heads(
+        &self,
+        x: &mut CpuTensor,
+        weight: &Vec<f32>,
+        eps: f32,
+    ) -> Result<(), BackendError> {
+        assert_eq!(x.width % weight.len(), 0, "width of whole head vectors");
+        rowwise::rms_norm_in_place(self.arch, &mut x.data, weight, eps);
+        Ok(())
+    }
+
+    fn matmul(
+        &self,
+        x: &CpuTensor,
+        weight: &CpuWeight,
+        bias: Option<&Vec<f32>>,
+        out: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        assert_eq!(out.width, weight.out, "width of a product");
+        let bias = bias.map(Vec::as_slice);
+        self.product
+            .apply(&x.data, weight, bias, &mut out.data, Finish::Write);
+        Ok(())
+    }
+
+    fn matmul_add(
+        &self,
+        x: &CpuTensor,
+        weight: &CpuWeight,
+        bias: Option<&Vec<f32>>,
+        residual: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        assert_eq!(residual.width, weight.out, "width of a product");
+        let bias = bias.map(Vec::as_slice);
+        self.product
+            .apply(&x.data, weight, bias, &mut residual.data, Finish::Add);
+        Ok(())
+    }
+
+    fn rotary(
+        &self,
+        x: &mut CpuTensor,
+        table: &RotaryTable,
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError> {
+        assert_eq!(x.rows, rows.len(), "rows to rotate");
+        assert_eq!(x.width % (2 * table.half), 0, "width of whole head vectors");
+        rowwise::rotary(self.arch, &mut x.data, x.width, table, rows);
+        Ok(())
+    }
+
+    fn store(
+        &self,
+        cache: &mut CpuCache,
+        layer: usize,
+        k: &CpuTensor,
+        v: &CpuTensor,
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError> {
+        cache.store(layer, &k.data, &v.data, rows)
+    }
+
+    fn attend(
+        &self,
+        cache: &CpuCache,
+        layer: usize,
+        q: &CpuTensor,
+        rows: &[CacheRow],
+        out: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        assert_eq!(q.rows, rows.len(), "rows of queries");
+        let queries = attention::Queries { q: &q.data, rows };
+        attention::attend(self.arch, cache, layer, &queries, &mut out.data);
+        Ok(())
+    }
+
+    fn silu_mul(
+        &self,
+        gate: &CpuTensor,
+        up: &CpuTensor,
+        out: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        rowwise::silu_mul(self.arch, &gate.data, &up.data, &mut out.data);
+        Ok(())
+    }
+
+    fn gather(
+        &self,
+        x: &CpuTensor,
+        rows: &[usize],
+        out: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        assert!(
+            out.rows == rows.len() && out.width == x.width,
+            "shape of gathered rows"
+        );
+        for (&row, out) in rows.iter().zip(out.data.chunks_exact_mut(x.width)) {
+            out.copy_from_slice(x.row(row));
+        }
+        Ok(())
+    }
+
+    fn argmax(&self, logits: &CpuTensor) -> Result<Vec<u32>, BackendError> {
+        rowwise::argmax(self.arch, &logits.data, logits.width)
+    }
+
+    fn nll(&self, logits: &CpuTensor, targets: &[u32]) -> Result<Vec<f64>, BackendError> {
+        rowwise::nll(self.arch, &logits.data, logits.width, targets)
+    }
+
+    fn to_host(&self, x: &CpuTensor) -> Result<Vec<f32>, BackendError> {
+        Ok(x.data.clone())
+    }
+
+    fn truncate_slot(
+        &self,
+        cache: &mut CpuCache,
+        slot: usize,
+        tokens: usize,
+    ) -> Result<(), BackendError> {
+        cache.truncate(slot, tokens);
+        Ok(())
+    }
+
+    fn reset_slot(&self, cache: &mut CpuCache, slot: usize) -> Result<(), BackendError> {
+        cache.truncate(slot, 0);
+        Ok(())
+    }
+
+    fn slot_totals(&self, cache: &CpuCache, slot: usize) -> Result<Vec<KvTotals>, BackendError> {
+        Ok(cache.totals(slot))
+    }
+
+    fn slot_absmax(&self, cache: &CpuCache, slot: usize) -> Result<Vec<LayerAbsmax>, BackendError> {
+        Ok(cache.absmax(slot))
+    }
+}

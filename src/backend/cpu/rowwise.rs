@@ -1,0 +1,228 @@
+//! Operations that treat every row, or every head vector, on its own.
+//!
+//! Sums run over 16 lanes that are merged as a fixed binary tree, so their order depends on the
+//! width only, never on other rows or on the machine's vector width.
+
+use pulp::Arch;
+use rayon::prelude::*;
+
+use super::exp::silu;
+use super::product::PARALLEL_ELEMENTS;
+use crate::backend::{BackendError, CacheRow, RotaryTable};
+
+/// Partial sums of a reduction.
+const LANES: usize = 16;
+
+/// Adds 16 partial sums as a binary tree.
+#[inline(always)]
+pub fn tree_sum(mut lanes: [f32; LANES]) -> f32 {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] += lanes[i + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+#[inline(always)]
+fn sum_of_squares(x: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = x.mul_add(x, *lane);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(rest) {
+        *lane = x.mul_add(x, *lane);
+    }
+    tree_sum(lanes)
+}
+
+#[inline(always)]
+fn inverse_rms(x: &[f32], eps: f32) -> f32 {
+    1.0 / (sum_of_squares(x) / x.len() as f32 + eps).sqrt()
+}
+
+/// Calls `f(row number, row)` for rows of `width`, in parallel where that pays.
+fn for_rows(x: &mut [f32], width: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
+    if x.len() >= PARALLEL_ELEMENTS {
+        let share = (PARALLEL_ELEMENTS / 4 / width.max(1)).max(1);
+        x.par_chunks_mut(width)
+            .with_min_len(share)
+            .enumerate()
+            .for_each(|(i, row)| f(i, row));
+    } else {
+        for (i, row) in x.chunks_mut(width).enumerate() {
+            f(i, row);
+        }
+    }
+}
+
+/// `out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight`, rows of `weight.len()`.
+pub fn rms_norm(arch: Arch, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    assert_eq!(x.len(), out.len(), "elements of a norm");
+    let width = weight.len();
+    for_rows(out, width, |i, out| {
+        let x = &x[i * width..(i + 1) * width];
+        arch.dispatch(
+            #[inline(always)]
+            || {
+                let inverse = inverse_rms(x, eps);
+                for ((out, &x), &w) in out.iter_mut().zip(x).zip(weight) {
+                    *out = x * inverse * w;
+                }
+            },
+        );
+    });
+}
+
+/// [`rms_norm`] in place, over head vectors of `weight.len()`.
+pub fn rms_norm_in_place(arch: Arch, x: &mut [f32], weight: &[f32], eps: f32) {
+    for_rows(x, weight.len(), |_, x| {
+        arch.dispatch(
+            #[inline(always)]
+            || {
+                let inverse = inverse_rms(x, eps);
+                for (x, &w) in x.iter_mut().zip(weight) {
+                    *x = *x * inverse * w;
+                }
+            },
+        );
+    });
+}
+
+/// `out = silu(gate) * up`.
+pub fn silu_mul(arch: Arch, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    assert!(
+        gate.len() == out.len() && up.len() == out.len(),
+        "elements of a gate"
+    );
+    const WIDTH: usize = 2048;
+    for_rows(out, WIDTH, |i, out| {
+        let range = i * WIDTH..i * WIDTH + out.len();
+        let (gate, up) = (&gate[range.clone()], &up[range]);
+        arch.dispatch(
+            #[inline(always)]
+            || {
+                for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
+                    *out = silu(gate) * up;
+                }
+            },
+        );
+    });
+}
+
+/// Rotates every head vector (first half against second half) by its row's position.
+pub fn rotary(arch: Arch, x: &mut [f32], width: usize, table: &RotaryTable, rows: &[CacheRow]) {
+    let half = table.half;
+    for_rows(x, width, |i, row| {
+        let angles = rows[i].position * half..(rows[i].position + 1) * half;
+        let (cos, sin) = (&table.cos[angles.clone()], &table.sin[angles]);
+        arch.dispatch(
+            #[inline(always)]
+            || {
+                for head in row.chunks_exact_mut(2 * half) {
+                    let (first, second) = head.split_at_mut(half);
+                    for (((a, b), &cos), &sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+                        (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// Index of the largest logit per row of `width`, the lowest on ties.
+///
+/// # Errors
+/// [`BackendError::NotFinite`] names the row that holds NaN.
+pub fn argmax(arch: Arch, logits: &[f32], width: usize) -> Result<Vec<u32>, BackendError> {
+    logits
+        .par_chunks(width)
+        .enumerate()
+        .map(|(row, logits)| {
+            let (largest, nan) = arch.dispatch(
+                #[inline(always)]
+                || largest(logits),
+            );
+            let index = logits.iter().position(|&x| x == largest);
+            match index {
+                Some(index) if !nan => Ok(index as u32),
+                _ => Err(not_a_number(row, logits)),
+            }
+        })
+        .collect()
+}
+
+/// The largest element, and whether any is NaN.
+#[inline(always)]
+fn largest(x: &[f32]) -> (f32, bool) {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let mut nan = [false; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for ((lane, nan), &x) in lanes.iter_mut().zip(&mut nan).zip(chunk) {
+            *lane = if x > *lane { x } else { *lane };
+            *nan |= x.is_nan();
+        }
+    }
+    for ((lane, nan), &x) in lanes.iter_mut().zip(&mut nan).zip(rest) {
+        *lane = if x > *lane { x } else { *lane };
+        *nan |= x.is_nan();
+    }
+    let largest = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    (largest, nan.contains(&true))
+}
+
+fn not_a_number(row: usize, logits: &[f32]) -> BackendError {
+    let index = logits.iter().position(|x| x.is_nan()).unwrap_or(0);
+    BackendError::NotFinite {
+        row,
+        what: format!("logit {index} is NaN, expected a number"),
+    }
+}
+
+/// `logsumexp(logits[i]) - logits[i][targets[i]]` per row, in f64, terms added by ascending index.
+///
+/// A target whose logit is -inf gives +inf.
+///
+/// # Errors
+/// [`BackendError::NotFinite`] names a row that holds NaN or whose largest logit is not finite.
+pub fn nll(
+    arch: Arch,
+    logits: &[f32],
+    width: usize,
+    targets: &[u32],
+) -> Result<Vec<f64>, BackendError> {
+    assert_eq!(
+        logits.len(),
+        targets.len() * width,
+        "rows of logits and targets"
+    );
+    logits
+        .par_chunks(width)
+        .zip(targets)
+        .enumerate()
+        .map(|(row, (logits, &target))| {
+            let (largest, nan) = arch.dispatch(
+                #[inline(always)]
+                || largest(logits),
+            );
+            if nan {
+                return Err(not_a_number(row, logits));
+            }
+            if !largest.is_finite() {
+                return Err(BackendError::NotFinite {
+                    row,
+                    what: format!("the largest logit is {largest}, expected a finite number"),
+                });
+            }
+            let largest = f64::from(largest);
+            let sum: f64 = logits.iter().map(|&x| (f64::from(x) - largest).exp()).sum();
+            Ok(largest + sum.ln() - f64::from(logits[target as usize]))
+        })
+        .collect()
+}

@@ -1,0 +1,197 @@
+//! Native against native.
+
+use std::collections::HashMap;
+
+use crate::schema::{AaResult, ArmRole, ManifestArm, PanelPlan, Record, RuleName};
+use crate::stats::clopper_pearson_upper;
+
+use super::arms::Trial;
+use super::compare::percent;
+use super::evidence::PanelGold;
+use super::findings::Finding;
+use super::{CertifyError, Reason};
+
+/// The A/A comparison and what stands against objectives because of it.
+#[derive(Default)]
+pub(super) struct Aa {
+    /// Figures; absent where the run has no A/A arm.
+    pub result: Option<AaResult>,
+    /// Findings.
+    pub findings: Vec<Finding>,
+}
+
+/// Compares the first control with the A/A arm, record by record.
+///
+/// # Errors
+/// [`CertifyError::AaDiffers`] on a built-in worker.
+pub(super) fn compare(trial: &Trial<'_>) -> Result<Aa, CertifyError> {
+    let manifest = &trial.evidence.manifest;
+    let second = manifest.arms.iter().find(|arm| arm.role == ArmRole::Aa);
+    let first = trial.controls.first().and_then(|control| control.arm);
+    let (Some(first), Some(second)) = (first, second) else {
+        return Ok(Aa::default());
+    };
+    if second.unsupported.is_some() {
+        return Ok(Aa::default());
+    }
+    let mut totals = AaResult {
+        lost: 0,
+        gained: 0,
+        records: 0,
+        identical_bits: true,
+    };
+    let mut findings = Vec::new();
+    for plan in &manifest.protocol.panels {
+        let name = plan.panel_name();
+        let Some(gold) = trial.evidence.panels.get(&name) else {
+            continue;
+        };
+        let found = on_panel(trial, &name, gold, (first, second));
+        found.judge(trial, plan, (first, second), &mut findings)?;
+        found.add_to(&mut totals);
+    }
+    Ok(Aa {
+        result: Some(totals),
+        findings,
+    })
+}
+
+/// The comparison on one panel.
+struct PanelAa {
+    panel: String,
+    planned: u64,
+    records: u64,
+    lost: u64,
+    gained: u64,
+    /// First case that differs in plan order, and what differs.
+    first_difference: Option<(String, &'static str)>,
+    differing: usize,
+}
+
+fn on_panel(
+    trial: &Trial<'_>,
+    panel: &str,
+    gold: &PanelGold,
+    (first, second): (&ManifestArm, &ManifestArm),
+) -> PanelAa {
+    let (first, second) = (
+        by_case(trial, &first.arm, panel),
+        by_case(trial, &second.arm, panel),
+    );
+    let planned = trial.evidence.planned(gold);
+    let mut found = PanelAa {
+        panel: panel.to_owned(),
+        planned: planned as u64,
+        records: 0,
+        lost: 0,
+        gained: 0,
+        first_difference: None,
+        differing: 0,
+    };
+    for case in &gold.cases[..planned] {
+        let key = case.case_sha256.as_str();
+        if let (Some(a), Some(b)) = (first.get(key), second.get(key)) {
+            found.add(a, b);
+        }
+    }
+    found
+}
+
+fn by_case<'a>(trial: &Trial<'a>, arm: &str, panel: &str) -> HashMap<&'a str, &'a Record> {
+    let records = trial
+        .evidence_of(arm)
+        .map_or(&[][..], |found| found.on(panel));
+    records
+        .iter()
+        .map(|record| (record.case_sha256.as_str(), record))
+        .collect()
+}
+
+impl PanelAa {
+    fn add(&mut self, first: &Record, second: &Record) {
+        self.records += 1;
+        let right = |record: &Record| record.correct == Some(true);
+        let answered = first.correct.is_some() && second.correct.is_some();
+        self.lost += u64::from(answered && right(first) && !right(second));
+        self.gained += u64::from(answered && !right(first) && right(second));
+        if let Some(what) = difference(first, second) {
+            self.differing += 1;
+            self.first_difference
+                .get_or_insert_with(|| (first.case.clone(), what));
+        }
+    }
+
+    fn add_to(&self, totals: &mut AaResult) {
+        totals.lost += self.lost;
+        totals.gained += self.gained;
+        totals.records += self.records;
+        totals.identical_bits &= self.first_difference.is_none();
+    }
+
+    fn judge(
+        &self,
+        trial: &Trial<'_>,
+        plan: &PanelPlan,
+        (first, second): (&ManifestArm, &ManifestArm),
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), CertifyError> {
+        if let (Some((case, what)), true) = (&self.first_difference, trial.evidence.is_built_in()) {
+            return Err(CertifyError::AaDiffers {
+                panel: self.panel.clone(),
+                case: case.clone(),
+                what,
+                first: first.arm.clone(),
+                second: second.arm.clone(),
+                count: self.differing,
+            });
+        }
+        if self.records < self.planned {
+            let detail = format!(
+                "panel {}: {} of {} cases have a record in both {} and {}",
+                self.panel, self.records, self.planned, first.arm, second.arm
+            );
+            findings.push(Finding::new(Reason::MissingRecords, detail));
+        }
+        if matches!(plan, PanelPlan::Math { .. }) {
+            findings.extend(self.noise(trial, &first.arm, &second.arm));
+        }
+        Ok(())
+    }
+
+    /// Whether native fails `gross_loss` against itself.
+    fn noise(&self, trial: &Trial<'_>, first: &str, second: &str) -> Option<Finding> {
+        let protocol = &trial.evidence.manifest.protocol;
+        let (rule, lost) = (RuleName::GrossLoss, self.lost);
+        // Differences alone are noise: with none lost, a bound above the limit is a small panel.
+        if lost == 0 {
+            return None;
+        }
+        let upper = clopper_pearson_upper(lost, self.records, protocol.alpha(rule)).ok()?;
+        let limit = protocol.limit(rule);
+        (upper > limit).then(|| {
+            let detail = format!(
+                "{second} loses {lost} of {} against {first} on {}: bound {} crosses the limit {} \
+                 of gross_loss without any candidate",
+                self.records,
+                self.panel,
+                percent(upper),
+                percent(limit)
+            );
+            Finding::of_rule(Reason::ControlNoise, rule, detail)
+        })
+    }
+}
+
+fn difference(a: &Record, b: &Record) -> Option<&'static str> {
+    let nll_bits = |record: &Record| record.nll_sum.map(f64::to_bits);
+    let checks = [
+        (a.output_ids != b.output_ids, "output_ids"),
+        (a.output != b.output, "output"),
+        (a.finish != b.finish, "finish"),
+        (nll_bits(a) != nll_bits(b), "nll_sum"),
+        (a.error != b.error, "error"),
+    ];
+    checks
+        .into_iter()
+        .find_map(|(differs, what)| differs.then_some(what))
+}

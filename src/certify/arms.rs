@@ -1,0 +1,168 @@
+//! The candidate and its controls, as the protocol and the manifest name them.
+
+use crate::recipe::{CacheShape, Recipe};
+use crate::schema::{ArmRole, Manifest, ManifestArm, ProtocolModel};
+
+use super::evidence::{ArmEvidence, Evidence};
+use super::findings::Finding;
+use super::{CertifyError, Reason};
+
+/// The control arm of a protocol with one control, whatever the protocol calls it.
+const NATIVE_ARM: &str = "native";
+
+/// One candidate arm with its controls.
+pub(super) struct Trial<'a> {
+    /// The run's evidence.
+    pub evidence: &'a Evidence,
+    /// The candidate arm.
+    pub arm: &'a ManifestArm,
+    /// Its recipe.
+    pub recipe: Recipe,
+    /// The protocol's controls, in its order.
+    pub controls: Vec<Control<'a>>,
+}
+
+/// A declared control.
+pub(super) struct Control<'a> {
+    /// Name in the protocol.
+    pub name: &'a str,
+    /// Its arm in the run; absent where the run has none.
+    pub arm: Option<&'a ManifestArm>,
+}
+
+impl<'a> Trial<'a> {
+    /// Finds the candidate arm `name` and its controls.
+    ///
+    /// # Errors
+    /// [`CertifyError::NoCandidate`], [`CertifyError::Recipe`].
+    pub fn new(name: &str, evidence: &'a Evidence) -> Result<Self, CertifyError> {
+        let manifest = &evidence.manifest;
+        let arm = candidate_arm(name, manifest)?;
+        let recipe = parse_recipe(arm, manifest)?;
+        let controls = manifest
+            .protocol
+            .controls
+            .iter()
+            .map(|name| Control {
+                name,
+                arm: control_arm(name, manifest),
+            })
+            .collect();
+        Ok(Trial {
+            evidence,
+            arm,
+            recipe,
+            controls,
+        })
+    }
+
+    /// The evidence of an arm; `None` where it left nothing behind.
+    pub fn evidence_of(&self, arm: &str) -> Option<&'a ArmEvidence> {
+        self.evidence.arms.get(arm)
+    }
+
+    /// What stands against the trial before any record is looked at.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        self.find_unsupported(&mut findings);
+        self.find_undeclared(&mut findings);
+        for control in self.controls.iter().filter(|control| control.arm.is_none()) {
+            let detail = format!("the run has no arm for control {}", control.name);
+            findings.push(Finding::new(Reason::MissingRecords, detail));
+        }
+        findings
+    }
+
+    fn find_unsupported(&self, findings: &mut Vec<Finding>) {
+        let controls = self.controls.iter().filter_map(|control| control.arm);
+        for arm in std::iter::once(self.arm).chain(controls) {
+            if let Some(why) = &arm.unsupported {
+                let detail = format!("arm {}: {why}", arm.arm);
+                findings.push(Finding::new(Reason::ArmUnsupported, detail));
+            }
+        }
+    }
+
+    fn find_undeclared(&self, findings: &mut Vec<Finding>) {
+        let manifest = &self.evidence.manifest;
+        let protocol = &manifest.protocol;
+        if !protocol
+            .models
+            .iter()
+            .any(|model| declares(model, manifest))
+        {
+            let detail = format!(
+                "protocol {} does not declare model {} with weights {}",
+                protocol.name, manifest.model.name, manifest.model.weights_sha256
+            );
+            findings.push(Finding::new(Reason::ModelUndeclared, detail));
+        }
+        if !self.is_recipe_declared() {
+            let detail = format!(
+                "protocol {} does not declare recipe {}",
+                protocol.name, self.arm.recipe
+            );
+            findings.push(Finding::new(Reason::RecipeUndeclared, detail));
+        }
+    }
+
+    fn is_recipe_declared(&self) -> bool {
+        let declared = &self.evidence.manifest.protocol.candidates;
+        declared
+            .iter()
+            .any(|candidate| candidate.spec == self.arm.recipe)
+    }
+}
+
+/// Whether the protocol's entry stands for the run's model.
+fn declares(model: &ProtocolModel, manifest: &Manifest) -> bool {
+    let name = model.name == "*" || model.name == manifest.model.name;
+    let weights = model.sha256.as_ref();
+    name && weights.is_none_or(|sha256| *sha256 == manifest.model.weights_sha256)
+}
+
+fn candidate_arm<'a>(name: &str, manifest: &'a Manifest) -> Result<&'a ManifestArm, CertifyError> {
+    let candidates = || {
+        manifest
+            .arms
+            .iter()
+            .filter(|arm| arm.role == ArmRole::Candidate)
+    };
+    candidates().find(|arm| arm.arm == name).ok_or_else(|| {
+        let names: Vec<&str> = candidates().map(|arm| arm.arm.as_str()).collect();
+        CertifyError::NoCandidate {
+            found: name.to_owned(),
+            candidates: names.join(", "),
+        }
+    })
+}
+
+fn parse_recipe(arm: &ManifestArm, manifest: &Manifest) -> Result<Recipe, CertifyError> {
+    let layers = manifest.model.geometry.layers as usize;
+    let parsed = Recipe::parse(&arm.recipe);
+    parsed
+        .and_then(|recipe| recipe.check_layers(layers).map(|()| recipe))
+        .map_err(|source| CertifyError::Recipe {
+            arm: arm.arm.clone(),
+            source,
+        })
+}
+
+fn control_arm<'a>(name: &str, manifest: &'a Manifest) -> Option<&'a ManifestArm> {
+    let of_several = format!("control-{name}");
+    let sole = manifest.protocol.controls.len() == 1;
+    manifest.arms.iter().find(|arm| {
+        let named = arm.arm == name || arm.arm == of_several;
+        arm.role == ArmRole::Control && (named || sole && arm.arm == NATIVE_ARM)
+    })
+}
+
+/// The part of the model's shape that cache bytes depend on.
+pub(super) fn cache_shape(manifest: &Manifest) -> CacheShape {
+    let geometry = &manifest.model.geometry;
+    CacheShape {
+        layers: geometry.layers,
+        kv_heads: geometry.kv_heads,
+        head_dim: geometry.head_dim,
+    }
+}

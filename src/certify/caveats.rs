@@ -1,0 +1,137 @@
+//! What was not established, in plain sentences.
+
+use crate::schema::{ObjectiveName, PanelPlan, Protocol, RuleName};
+use crate::stats::{Side, StatsError, clopper_pearson_upper, tango_bound};
+
+use super::aa::Aa;
+use super::arms::Trial;
+use super::compare::{PanelResult, percent, rules_on};
+
+/// Documents below which percentile-bootstrap bounds are called out.
+const FEW_DOCUMENTS: u32 = 32;
+
+const GENERAL: [&str; 3] = [
+    "The Tango bounds of net_change and the bootstrap bounds of nll are approximate: \
+     docs/statistics.md gives their measured coverage. Clopper-Pearson bounds are exact.",
+    "The order of protocol and records is known only within this run: earlier looks at these \
+     models and recipes elsewhere cannot be seen.",
+    "Digests show changes to single files. A consistent rewrite of run and certificate together \
+     is out of reach of verification, unless the certificate was kept elsewhere or signed.",
+];
+
+/// Caveats of a certificate, the general ones first.
+pub(super) fn caveats(trial: &Trial<'_>, panels: &[PanelResult<'_>], aa: &Aa) -> Vec<String> {
+    let protocol = &trial.evidence.manifest.protocol;
+    let mut list: Vec<String> = GENERAL.map(str::to_owned).to_vec();
+    list.extend(aa_caveat(trial, aa));
+    list.extend(model_caveat(trial));
+    list.extend(unit_scales(trial));
+    for plan in &protocol.panels {
+        list.extend(few_documents(plan));
+        list.extend(
+            rules_on(plan)
+                .iter()
+                .filter_map(|&rule| unattainable(protocol, plan, rule)),
+        );
+    }
+    for panel in panels {
+        list.extend(no_variation(panel));
+    }
+    list
+}
+
+fn aa_caveat(trial: &Trial<'_>, aa: &Aa) -> Option<String> {
+    let Some(result) = &aa.result else {
+        let text = "Native was not run a second time: the noise of the worker is not known.";
+        return Some(text.to_owned());
+    };
+    (!trial.evidence.is_built_in()).then(|| {
+        format!(
+            "Run a second time, native lost {} and gained {} answers in {} records: so much of \
+             what a recipe loses or gains may be noise of the worker.",
+            result.lost, result.gained, result.records
+        )
+    })
+}
+
+fn model_caveat(trial: &Trial<'_>) -> Option<String> {
+    let manifest = &trial.evidence.manifest;
+    let named = |model: &crate::schema::ProtocolModel| model.sha256.is_some();
+    (!manifest.protocol.models.iter().any(named)).then(|| {
+        "The protocol does not name the weights: which model was tested was frozen by the run's \
+         manifest."
+            .to_owned()
+    })
+}
+
+fn unit_scales(trial: &Trial<'_>) -> Option<String> {
+    let engagement = trial.evidence_of(&trial.arm.arm)?.engagement.as_ref()?;
+    engagement.unit_scales.then(|| {
+        "Unit scales: every scale of a quantised component is exactly 1.0, as where calibration \
+         was left out."
+            .to_owned()
+    })
+}
+
+fn few_documents(plan: &PanelPlan) -> Option<String> {
+    let PanelPlan::Nll { documents, .. } = plan else {
+        return None;
+    };
+    (*documents < FEW_DOCUMENTS).then(|| {
+        format!(
+            "{} rests on {documents} documents: percentile-bootstrap bounds are unreliable at \
+             small numbers.",
+            plan.panel_name()
+        )
+    })
+}
+
+/// Says so where a rule fails at the protocol's size even with nothing lost and nothing gained.
+fn unattainable(protocol: &Protocol, plan: &PanelPlan, rule: RuleName) -> Option<String> {
+    let declared = |objective: &ObjectiveName| rule.serves(*objective);
+    if rule == RuleName::Nll || !protocol.objectives.iter().any(declared) {
+        return None;
+    }
+    let cases = u64::from(plan.case_count());
+    let (bound, pass) = best(rule, cases, protocol).ok()?;
+    (!pass).then(|| {
+        format!(
+            "At {cases} cases {} on {} cannot pass, even with nothing lost: its bound is then {}, \
+             the limit {}.",
+            rule.name(),
+            plan.panel_name(),
+            percent(bound),
+            percent(protocol.limit(rule))
+        )
+    })
+}
+
+fn best(rule: RuleName, cases: u64, protocol: &Protocol) -> Result<(f64, bool), StatsError> {
+    let (alpha, limit) = (protocol.alpha(rule), protocol.limit(rule));
+    if rule == RuleName::NetChange {
+        let lower = tango_bound(0, 0, cases, alpha, Side::Lower)?;
+        Ok((lower, lower >= limit))
+    } else {
+        let upper = clopper_pearson_upper(0, cases, alpha)?;
+        Ok((upper, upper <= limit))
+    }
+}
+
+fn no_variation(panel: &PanelResult<'_>) -> Vec<String> {
+    panel
+        .rules
+        .iter()
+        .filter(|(rule, result)| {
+            *rule == RuleName::Nll
+                && result.bound == result.estimate
+                && result.monte_carlo_se == Some(0.0)
+        })
+        .map(|(_, result)| {
+            format!(
+                "nll on {} against {} has no sampling variation: its bound is the estimate and \
+                 shows no precision.",
+                result.panel, result.control
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,72 @@
+//! Everything that a certificate is computed from.
+
+use std::collections::BTreeMap;
+
+use crate::schema::{CaseTask, Engagement, FileDigest, Manifest, PanelHeader, Record};
+
+/// The evidence of one run.
+#[derive(Clone, Debug)]
+pub struct Evidence {
+    /// The run's manifest, which holds the protocol.
+    pub manifest: Manifest,
+    /// Panels by name; unsupported ones are absent.
+    pub panels: BTreeMap<String, PanelGold>,
+    /// Arms by name; unsupported ones are absent.
+    pub arms: BTreeMap<String, ArmEvidence>,
+    /// Files that every certificate of the run rests on: manifest, panels, calibration.
+    pub files: Vec<FileDigest>,
+}
+
+/// A panel as far as it decides outcomes.
+#[derive(Clone, Debug)]
+pub struct PanelGold {
+    /// First line of the panel file.
+    pub header: PanelHeader,
+    /// Cases in plan order.
+    pub cases: Vec<GoldCase>,
+}
+
+/// A case and what decides its outcome.
+#[derive(Clone, Debug)]
+pub struct GoldCase {
+    /// Case name.
+    pub case: String,
+    /// SHA-256 of the case's line in the panel file.
+    pub case_sha256: String,
+    /// Gold answer or number of targets.
+    pub task: CaseTask,
+}
+
+/// What one arm left behind.
+#[derive(Clone, Debug, Default)]
+pub struct ArmEvidence {
+    /// Records by panel name, in any order.
+    pub records: BTreeMap<String, Vec<Record>>,
+    /// Proof of engagement.
+    pub engagement: Option<Engagement>,
+    /// Record and engagement files.
+    pub files: Vec<FileDigest>,
+}
+
+impl ArmEvidence {
+    /// Records on one panel; none where it has no file.
+    pub(super) fn on(&self, panel: &str) -> &[Record] {
+        self.records.get(panel).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Evidence {
+    /// Whether the worker is a built-in one, which promises the same bits every time.
+    pub(super) fn is_built_in(&self) -> bool {
+        self.manifest.worker.kind != "http"
+    }
+
+    /// Cases of `panel` that every arm was to run.
+    pub(super) fn planned(&self, gold: &PanelGold) -> usize {
+        let limit = self
+            .manifest
+            .limit
+            .map_or(usize::MAX, |limit| limit as usize);
+        gold.cases.len().min(limit)
+    }
+}

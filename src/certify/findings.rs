@@ -1,0 +1,172 @@
+//! What stands against an objective, and which of it decides.
+
+use crate::schema::{ObjectiveName, RuleName, Verdict};
+
+/// Why an objective is not passed, the gravest first: the order of the variants decides which
+/// verdict and reason a certificate states when several apply.
+///
+/// *Unsupported* comes first: without an arm or panel there is no evidence to speak of.
+/// *Descriptive* comes next: what was not declared cannot be certified however complete it is.
+/// *Incomplete* precedes *not established*: a bound over partial evidence may move either way.
+/// Among reasons of *not established*, doubts about the experiment itself precede its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The worker cannot run the candidate or a control.
+    ArmUnsupported,
+    /// A panel does not fit the model.
+    PanelUnsupported,
+    /// The protocol does not declare this model.
+    ModelUndeclared,
+    /// The protocol does not declare this recipe.
+    RecipeUndeclared,
+    /// The protocol's family does not include this objective.
+    ObjectiveUndeclared,
+    /// A case failed in either arm.
+    ErroredRecords,
+    /// A case has several records in either arm.
+    DuplicateRecords,
+    /// A likelihood is missing or not finite in either arm.
+    NonFiniteRecords,
+    /// A record belongs to no case of the panel.
+    UnknownRecords,
+    /// A case, a panel or a whole control has no record.
+    MissingRecords,
+    /// The panel has fewer cases than the protocol names.
+    FewerCases,
+    /// `--limit` cut the panel short.
+    Limit,
+    /// The protocol has no panel of a kind that the objective rests on.
+    NoPanel,
+    /// Nothing proves that the recipe was engaged.
+    EngagementUnproved,
+    /// The control answers too little to lose anything.
+    ControlTooWeak,
+    /// The control differs from itself as much as a candidate may.
+    ControlNoise,
+    /// A bound is not defined on this evidence.
+    BoundUndefined,
+    /// A bound crosses its limit.
+    BoundExceedsLimit,
+}
+
+impl Reason {
+    /// The verdict that this reason leads to.
+    pub fn verdict(self) -> Verdict {
+        match self {
+            Reason::ArmUnsupported | Reason::PanelUnsupported => Verdict::Unsupported,
+            Reason::ModelUndeclared | Reason::RecipeUndeclared | Reason::ObjectiveUndeclared => {
+                Verdict::Descriptive
+            }
+            Reason::ErroredRecords
+            | Reason::DuplicateRecords
+            | Reason::NonFiniteRecords
+            | Reason::UnknownRecords
+            | Reason::MissingRecords
+            | Reason::FewerCases
+            | Reason::Limit
+            | Reason::NoPanel => Verdict::Incomplete,
+            Reason::EngagementUnproved
+            | Reason::ControlTooWeak
+            | Reason::ControlNoise
+            | Reason::BoundUndefined
+            | Reason::BoundExceedsLimit => Verdict::NotEstablished,
+        }
+    }
+
+    /// Name as in certificates.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::ArmUnsupported => "arm_unsupported",
+            Reason::PanelUnsupported => "panel_unsupported",
+            Reason::ModelUndeclared => "model_undeclared",
+            Reason::RecipeUndeclared => "recipe_undeclared",
+            Reason::ObjectiveUndeclared => "objective_undeclared",
+            Reason::ErroredRecords => "errored_records",
+            Reason::DuplicateRecords => "duplicate_records",
+            Reason::NonFiniteRecords => "non_finite_records",
+            Reason::UnknownRecords => "unknown_records",
+            Reason::MissingRecords => "missing_records",
+            Reason::FewerCases => "fewer_cases",
+            Reason::Limit => "limit",
+            Reason::NoPanel => "no_panel",
+            Reason::EngagementUnproved => "engagement_unproved",
+            Reason::ControlTooWeak => "control_too_weak",
+            Reason::ControlNoise => "control_noise",
+            Reason::BoundUndefined => "bound_undefined",
+            Reason::BoundExceedsLimit => "bound_exceeds_limit",
+        }
+    }
+}
+
+/// Something that stands against one or both objectives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    /// Reason.
+    pub reason: Reason,
+    /// One clause for people, with panel, arm and figures.
+    pub detail: String,
+    /// The rule that it concerns; `None` concerns every objective.
+    pub rule: Option<RuleName>,
+}
+
+impl Finding {
+    /// A finding against every objective.
+    pub fn new(reason: Reason, detail: String) -> Self {
+        Finding {
+            reason,
+            detail,
+            rule: None,
+        }
+    }
+
+    /// A finding against the objectives that rest on `rule`.
+    pub fn of_rule(reason: Reason, rule: RuleName, detail: String) -> Self {
+        Finding {
+            rule: Some(rule),
+            ..Finding::new(reason, detail)
+        }
+    }
+
+    /// Whether it stands against `objective`.
+    pub fn concerns(&self, objective: ObjectiveName) -> bool {
+        self.rule.is_none_or(|rule| rule.serves(objective))
+    }
+}
+
+/// Verdict, reason and detail of one objective.
+pub(super) struct Decision {
+    /// Verdict.
+    pub verdict: Verdict,
+    /// Reason; absent for a pass.
+    pub reason: Option<String>,
+    /// Clauses of the findings that matter, the gravest first; absent for a pass.
+    pub detail: Option<String>,
+}
+
+/// Decides by the gravest finding. Bounds that cross limits are left out of the detail where the
+/// evidence is not fit for a verdict anyway.
+pub(super) fn decide(findings: &[&Finding]) -> Decision {
+    let mut sorted = findings.to_vec();
+    sorted.sort_by_key(|finding| finding.reason);
+    let Some(gravest) = sorted.first() else {
+        return Decision {
+            verdict: Verdict::Pass,
+            reason: None,
+            detail: None,
+        };
+    };
+    let verdict = gravest.reason.verdict();
+    let matters = |finding: &&&Finding| {
+        verdict == Verdict::NotEstablished || finding.reason.verdict() != Verdict::NotEstablished
+    };
+    let clauses: Vec<&str> = sorted
+        .iter()
+        .filter(matters)
+        .map(|finding| finding.detail.as_str())
+        .collect();
+    Decision {
+        verdict,
+        reason: Some(gravest.reason.name().to_owned()),
+        detail: Some(clauses.join("; ")),
+    }
+}

@@ -1,0 +1,116 @@
+//! Evidence read from a run directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::schema::{FileDigest, PANEL_SCHEMA, PanelCase, PanelHeader, sha256_hex};
+use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, RunDir};
+
+use super::CertifyError;
+use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
+
+/// Reads everything that certificates of the run in `dir` rest on.
+///
+/// # Errors
+/// [`CertifyError::Store`], or [`CertifyError::Panel`] for a panel file that is not the one which
+/// the manifest names.
+pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
+    let manifest = dir.manifest().clone();
+    let mut files = vec![dir.file_digest(MANIFEST_FILE)?];
+    if dir.calibration()?.is_some() {
+        files.push(dir.file_digest(CALIBRATION_FILE)?);
+    }
+    let mut panels = BTreeMap::new();
+    for panel in &manifest.panels {
+        if let Some(file) = &panel.file {
+            panels.insert(panel.panel.clone(), load_panel(dir, &panel.panel, file)?);
+            files.push(file.clone());
+        }
+    }
+    let mut arms = BTreeMap::new();
+    for arm in manifest.arms.iter().filter(|arm| arm.unsupported.is_none()) {
+        arms.insert(arm.arm.clone(), load_arm(dir, &arm.arm, panels.keys())?);
+    }
+    Ok(Evidence {
+        manifest,
+        panels,
+        arms,
+        files,
+    })
+}
+
+fn load_arm<'a>(
+    dir: &RunDir,
+    arm: &str,
+    panels: impl Iterator<Item = &'a String>,
+) -> Result<ArmEvidence, CertifyError> {
+    let mut evidence = ArmEvidence::default();
+    for panel in panels {
+        if let Some(stored) = dir.stored_records(arm, panel)? {
+            evidence.records.insert(panel.clone(), stored.records);
+            evidence.files.push(stored.file);
+        }
+    }
+    evidence.engagement = dir.engagement(arm)?;
+    if evidence.engagement.is_some() {
+        evidence
+            .files
+            .push(dir.file_digest(&format!("arms/{arm}/engagement.json"))?);
+    }
+    Ok(evidence)
+}
+
+fn load_panel(dir: &RunDir, name: &str, file: &FileDigest) -> Result<PanelGold, CertifyError> {
+    let (bytes, found) = dir.file_bytes(&file.path)?;
+    if found.sha256 != file.sha256 {
+        return Err(CertifyError::Panel {
+            place: file.path.clone(),
+            found: format!("SHA-256 {}", found.sha256),
+            expected: format!("{} from run.json", file.sha256),
+        });
+    }
+    parse_panel(name, &file.path, &bytes)
+}
+
+fn parse_panel(name: &str, path: &str, bytes: &[u8]) -> Result<PanelGold, CertifyError> {
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let mut lines = bytes.split(|&byte| byte == b'\n').enumerate();
+    let wrong = |line: usize, found: String, expected: &str| CertifyError::Panel {
+        place: format!("{path}:{}", line + 1),
+        found,
+        expected: expected.to_owned(),
+    };
+    let first = lines.next().map_or(&[][..], |(_, line)| line);
+    let header: PanelHeader = serde_json::from_slice(first)
+        .map_err(|error| wrong(0, error.to_string(), "a panel header"))?;
+    if header.schema != PANEL_SCHEMA || header.panel != name {
+        let found = format!("{} of panel {}", header.schema, header.panel);
+        return Err(wrong(0, found, &format!("{PANEL_SCHEMA} of panel {name}")));
+    }
+    let mut names = BTreeSet::new();
+    let mut cases = Vec::new();
+    for (at, line) in lines {
+        let case: PanelCase =
+            serde_json::from_slice(line).map_err(|error| wrong(at, error.to_string(), "a case"))?;
+        if !names.insert(case.case.clone()) {
+            return Err(wrong(
+                at,
+                format!("case {} again", case.case),
+                "each case once",
+            ));
+        }
+        cases.push(GoldCase {
+            case: case.case,
+            case_sha256: sha256_hex(line),
+            task: case.task,
+        });
+    }
+    if cases.len() != header.cases as usize {
+        let expected = format!("{} from its header", header.cases);
+        return Err(wrong(
+            cases.len(),
+            format!("{} cases", cases.len()),
+            &expected,
+        ));
+    }
+    Ok(PanelGold { header, cases })
+}

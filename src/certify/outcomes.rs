@@ -1,0 +1,217 @@
+//! The outcomes of one arm on one panel, by case.
+
+use std::collections::HashMap;
+
+use crate::schema::{CaseTask, Finish, Record};
+
+use super::evidence::{GoldCase, PanelGold};
+use super::rescore::{MathScore, Rescore};
+use super::{CertifyError, Reason};
+
+/// Outcome of one case.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Outcome {
+    /// Math and retrieval: whether the answer is right.
+    Answer(bool),
+    /// NLL: mean over the targets, in nats.
+    MeanNll(f64),
+}
+
+/// Outcomes of one arm on one panel.
+#[derive(Clone, Debug)]
+pub(super) struct PanelOutcomes {
+    /// One per planned case, in plan order; `None` where there is no usable record.
+    pub outcomes: Vec<Option<Outcome>>,
+    /// What is wrong with the records, with the cases concerned; empty for complete evidence.
+    pub faults: Vec<(Reason, Vec<String>)>,
+}
+
+/// Where records come from, for messages.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// Arm.
+    pub arm: &'a str,
+    /// Panel.
+    pub panel: &'a str,
+}
+
+/// A record that contradicts itself.
+struct Contradiction {
+    field: &'static str,
+    found: String,
+    expected: String,
+}
+
+/// Finds the record of each of the first `planned` cases and scores it again.
+///
+/// # Errors
+/// [`CertifyError::Mismatch`] for records that contradict their output or case.
+pub(super) fn outcomes(
+    place: Place<'_>,
+    gold: &PanelGold,
+    planned: usize,
+    records: &[Record],
+    scorer: &dyn Rescore,
+) -> Result<PanelOutcomes, CertifyError> {
+    let cases = &gold.cases[..planned];
+    let mut by_case: HashMap<&str, Vec<&Record>> = HashMap::new();
+    for record in records {
+        by_case.entry(&record.case_sha256).or_default().push(record);
+    }
+    let mut found = PanelOutcomes {
+        outcomes: Vec::with_capacity(planned),
+        faults: Vec::new(),
+    };
+    let mut contradictions = Vec::new();
+    for case in cases {
+        let outcome = match by_case.remove(case.case_sha256.as_str()).as_deref() {
+            None => Err(Reason::MissingRecords),
+            Some([record]) => match judge(place, gold, case, record, scorer)? {
+                Ok(outcome) => outcome,
+                Err(contradiction) => {
+                    contradictions.push((case, contradiction));
+                    continue;
+                }
+            },
+            Some(_) => Err(Reason::DuplicateRecords),
+        };
+        found.note(case, outcome);
+    }
+    refuse(place, contradictions)?;
+    found.note_unknown(records, &by_case);
+    Ok(found)
+}
+
+impl PanelOutcomes {
+    fn note(&mut self, case: &GoldCase, outcome: Result<Outcome, Reason>) {
+        self.outcomes.push(outcome.ok());
+        if let Err(reason) = outcome {
+            self.fault(reason, case.case.clone());
+        }
+    }
+
+    fn note_unknown(&mut self, records: &[Record], left: &HashMap<&str, Vec<&Record>>) {
+        for record in records {
+            if left.contains_key(record.case_sha256.as_str()) {
+                self.fault(Reason::UnknownRecords, record.case.clone());
+            }
+        }
+    }
+
+    fn fault(&mut self, reason: Reason, case: String) {
+        match self.faults.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, cases)) => cases.push(case),
+            None => self.faults.push((reason, vec![case])),
+        }
+    }
+}
+
+fn refuse(
+    place: Place<'_>,
+    contradictions: Vec<(&GoldCase, Contradiction)>,
+) -> Result<(), CertifyError> {
+    let count = contradictions.len();
+    match contradictions.into_iter().next() {
+        None => Ok(()),
+        Some((case, first)) => Err(CertifyError::Mismatch {
+            arm: place.arm.to_owned(),
+            panel: place.panel.to_owned(),
+            case: case.case.clone(),
+            field: first.field,
+            found: first.found,
+            expected: first.expected,
+            count,
+        }),
+    }
+}
+
+/// An outcome, what makes the record unusable, or what it contradicts.
+type Judgement = Result<Result<Outcome, Reason>, Contradiction>;
+
+fn judge(
+    place: Place<'_>,
+    gold: &PanelGold,
+    case: &GoldCase,
+    record: &Record,
+    scorer: &dyn Rescore,
+) -> Result<Judgement, CertifyError> {
+    if record.error.is_some() || record.finish == Some(Finish::Error) {
+        return Ok(Ok(Err(Reason::ErroredRecords)));
+    }
+    if record.case != case.case {
+        return Ok(Err(contradiction("case", &record.case, &case.case)));
+    }
+    if let CaseTask::Nll { targets, .. } = case.task {
+        return Ok(judge_nll(targets, record));
+    }
+    // An answer without an output cannot be scored again: it counts for nothing.
+    let (Some(output), Some(finish)) = (&record.output, record.finish) else {
+        return Ok(Ok(Err(Reason::ErroredRecords)));
+    };
+    let truncated = finish == Finish::Length;
+    let score = rescore(&gold.header.parser, &case.task, output, truncated, scorer);
+    let score = score.map_err(|found| CertifyError::Panel {
+        place: format!("panel {}, case {}", place.panel, case.case),
+        found,
+        expected: "a parser and a gold answer that this version reads".to_owned(),
+    })?;
+    Ok(compare(&case.task, record, &score))
+}
+
+fn judge_nll(targets: u32, record: &Record) -> Judgement {
+    match record.nll_sum {
+        Some(sum) if sum.is_finite() => {
+            if record.targets != Some(targets) {
+                let found = record
+                    .targets
+                    .map_or("none".to_owned(), |found| found.to_string());
+                return Err(contradiction("targets", &found, &targets.to_string()));
+            }
+            Ok(Ok(Outcome::MeanNll(sum / f64::from(targets))))
+        }
+        _ => Ok(Err(Reason::NonFiniteRecords)),
+    }
+}
+
+fn rescore(
+    parser: &str,
+    task: &CaseTask,
+    output: &str,
+    truncated: bool,
+    scorer: &dyn Rescore,
+) -> Result<MathScore, String> {
+    match task {
+        CaseTask::Math { gold, .. } => scorer.math(parser, output, gold, truncated),
+        CaseTask::Retrieval { gold, .. } => Ok(MathScore {
+            answer: None,
+            correct: scorer.retrieval(parser, output, gold, truncated)?,
+        }),
+        CaseTask::Nll { .. } => Err("a likelihood case".to_owned()),
+    }
+}
+
+fn compare(task: &CaseTask, record: &Record, score: &MathScore) -> Judgement {
+    if matches!(task, CaseTask::Math { .. }) && record.answer != score.answer {
+        let text = |answer: &Option<String>| answer.clone().unwrap_or("none".to_owned());
+        return Err(contradiction(
+            "answer",
+            &text(&record.answer),
+            &text(&score.answer),
+        ));
+    }
+    if record.correct != Some(score.correct) {
+        let found = record
+            .correct
+            .map_or("none".to_owned(), |found| found.to_string());
+        return Err(contradiction("correct", &found, &score.correct.to_string()));
+    }
+    Ok(Ok(Outcome::Answer(score.correct)))
+}
+
+fn contradiction(field: &'static str, found: &str, expected: &str) -> Contradiction {
+    Contradiction {
+        field,
+        found: found.to_owned(),
+        expected: expected.to_owned(),
+    }
+}

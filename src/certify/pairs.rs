@@ -1,0 +1,78 @@
+//! Paired outcomes of a candidate and a control.
+
+use super::outcomes::Outcome;
+
+/// Paired answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AnswerPairs {
+    /// Pairs.
+    pub pairs: u64,
+    /// Pairs that the control answered right.
+    pub control_correct: u64,
+    /// Pairs that the candidate answered right.
+    pub candidate_correct: u64,
+    /// Control right, candidate wrong.
+    pub lost: u64,
+    /// Control wrong, candidate right.
+    pub gained: u64,
+}
+
+impl AnswerPairs {
+    /// Counts the pairs in which both arms have an answer.
+    pub fn count(control: &[Option<Outcome>], candidate: &[Option<Outcome>]) -> Self {
+        let mut counts = AnswerPairs::default();
+        for pair in control.iter().zip(candidate) {
+            if let (Some(Outcome::Answer(control)), Some(Outcome::Answer(candidate))) = pair {
+                counts.pairs += 1;
+                counts.control_correct += u64::from(*control);
+                counts.candidate_correct += u64::from(*candidate);
+                counts.lost += u64::from(*control && !candidate);
+                counts.gained += u64::from(!control && *candidate);
+            }
+        }
+        counts
+    }
+
+    /// `lost / pairs`; `pairs` must not be 0.
+    pub fn loss_rate(&self) -> f64 {
+        self.lost as f64 / self.pairs as f64
+    }
+
+    /// `(gained - lost) / pairs`; `pairs` must not be 0.
+    pub fn net_change(&self) -> f64 {
+        (self.gained as f64 - self.lost as f64) / self.pairs as f64
+    }
+
+    /// Proportion that the control answered right; `pairs` must not be 0.
+    pub fn control_accuracy(&self) -> f64 {
+        self.control_correct as f64 / self.pairs as f64
+    }
+}
+
+/// Paired mean NLL per target, in nats, in plan order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct NllPairs {
+    /// Control, per document.
+    pub control: Vec<f64>,
+    /// Candidate, per document.
+    pub candidate: Vec<f64>,
+}
+
+impl NllPairs {
+    /// Collects the documents that both arms have scored.
+    pub fn collect(control: &[Option<Outcome>], candidate: &[Option<Outcome>]) -> Self {
+        let mut pairs = NllPairs::default();
+        for pair in control.iter().zip(candidate) {
+            if let (Some(Outcome::MeanNll(control)), Some(Outcome::MeanNll(candidate))) = pair {
+                pairs.control.push(*control);
+                pairs.candidate.push(*candidate);
+            }
+        }
+        pairs
+    }
+}
+
+/// Mean of a list that is not empty.
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}

@@ -1,0 +1,152 @@
+//! `kvassay qualify`: runs the arms and issues certificates.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::{Args as ClapArgs, ValueEnum};
+
+use crate::engine::EngineError;
+use crate::panel::runner::{self, Ended, RunError, RunInput};
+use crate::report::Progress;
+use crate::schema::Manifest;
+use crate::store::RunDir;
+
+use super::issue;
+use super::output::Format;
+use super::prepare::Prepared;
+use super::resolve::{ModelArgs, QualifySettings};
+use super::{Exit, Failure, interrupt};
+
+/// Arguments of `kvassay qualify`.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Recipes that must hold the required objective: AF, AD, RF, RD, SF, SD, or k=FORMAT,v=FORMAT
+    /// with :fixed or :dynamic. With none named, every recipe of the protocol is surveyed and
+    /// nothing is required.
+    #[arg(value_name = "RECIPES")]
+    pub recipes: Vec<String>,
+    /// Model, protocol, worker and data.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Run directory [default: kvassay-runs/MODEL-PROTOCOL].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Continue the run in the run directory: only cases without a record are asked.
+    #[arg(long)]
+    pub resume: bool,
+    /// Run only the first N cases of each panel. Certificates are then incomplete.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+    /// Objective that the named recipes must hold besides the protocol's own.
+    #[arg(long, value_enum, requires = "recipes")]
+    pub require: Option<Require>,
+    /// Form of the summary on stdout.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// Values of `--require`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Require {
+    /// gross_loss, nll and retrieval.
+    Preservation,
+    /// net_change, nll and retrieval.
+    Aggregate,
+    /// Both objectives.
+    Both,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`Failure`] with the exit code of the design: bad input 2, interrupted 3, worker or system 4.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let settings = QualifySettings::resolve(args)?;
+    let mut prepared = Prepared::open(&settings.model)?;
+    let manifest = manifest(&settings, &prepared)?;
+    let path = settings.run_path(&manifest.model.name);
+    let dir = open_run(&path, settings.resume, &manifest)?;
+    runner::store_panels(&dir, &prepared.panels).map_err(failure)?;
+    let input = RunInput {
+        dir: &dir,
+        panels: &prepared.panels,
+        layout: prepared.layout,
+        stop: interrupt::stop_flag()?,
+    };
+    let mut progress = Progress::stderr();
+    let ended = runner::run(&input, prepared.engine.as_mut(), &mut |event| {
+        progress.event(event)
+    })
+    .map_err(failure)?;
+    if ended == Ended::Interrupted {
+        return Err(interrupted(&path));
+    }
+    let certificates = issue::issue(&dir)?;
+    let required = settings.required();
+    issue::summarise(
+        &path,
+        &manifest.protocol,
+        &certificates,
+        &required,
+        args.format,
+        out,
+    )
+}
+
+fn manifest(settings: &QualifySettings, prepared: &Prepared) -> Result<Manifest, Failure> {
+    let protocol = &settings.model.protocol;
+    let layers = prepared.engine.model().geometry.layers as usize;
+    for recipe in &settings.candidates {
+        recipe.check_layers(layers).map_err(Failure::input)?;
+    }
+    let digest = protocol.sha256().map_err(Failure::input)?;
+    runner::manifest(
+        protocol,
+        digest,
+        &prepared.panels,
+        &settings.candidates,
+        settings.limit,
+        prepared.engine.as_ref(),
+    )
+    .map_err(Failure::worker)
+}
+
+/// A new run directory, or the one to continue.
+fn open_run(path: &std::path::Path, resume: bool, manifest: &Manifest) -> Result<RunDir, Failure> {
+    let opened = if resume && path.join("run.json").exists() {
+        RunDir::resume(path, manifest)
+    } else {
+        RunDir::create(path, manifest)
+    };
+    opened.map_err(|error| failure(RunError::Store(error)))
+}
+
+fn interrupted(path: &std::path::Path) -> Failure {
+    Failure {
+        exit: Exit::Incomplete,
+        error: anyhow!(
+            "interrupted: the run in {} is incomplete; continue it with the same command and --resume",
+            path.display()
+        ),
+    }
+}
+
+/// What went wrong decides the exit code: files of the user 2, worker and system 4.
+pub(super) fn failure(error: RunError) -> Failure {
+    match &error {
+        RunError::Engine {
+            source: EngineError::Unsupported(_),
+            ..
+        } => Failure::unsupported(error),
+        RunError::Engine { .. } | RunError::AaDiffers { .. } => Failure::worker(error),
+        RunError::Store(store) if store.is_system() => Failure::worker(error),
+        RunError::Store(_)
+        | RunError::Panel(_)
+        | RunError::Recipe { .. }
+        | RunError::MixedPanel { .. }
+        | RunError::Parser { .. }
+        | RunError::Calibration { .. }
+        | RunError::NoCalibration { .. } => Failure::input(error),
+    }
+}

@@ -1,0 +1,190 @@
+//! From arguments to settings: everything that was typed is checked here, once.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args as ClapArgs;
+
+use crate::panel::DataDir;
+use crate::recipe::Recipe;
+use crate::schema::{ObjectiveName, Protocol};
+
+use super::qualify::{Args as QualifyArgs, Require};
+use super::{Failure, protocol};
+
+/// The one control that a built-in worker provides.
+const BUILTIN_CONTROL: &str = "native";
+
+/// Arguments of every command that runs a model.
+#[derive(Debug, ClapArgs)]
+pub struct ModelArgs {
+    /// A folder with config.json, tokenizer.json and safetensors, or a GGUF file.
+    #[arg(long, value_name = "PATH")]
+    pub model: PathBuf,
+    /// Built-in protocol, or a JSON or TOML file.
+    #[arg(long, value_name = "NAME|PATH", default_value = "reference")]
+    pub protocol: String,
+    /// What runs the model: auto or cpu.
+    #[arg(long, value_name = "auto|cpu", default_value = "auto")]
+    pub worker: String,
+    /// Folder with gsm8k/ and wikipedia/ [default: $KVASSAY_DATA, else the cache folder].
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
+/// Workers of this build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Worker {
+    /// The built-in CPU worker.
+    Cpu,
+}
+
+/// Settings of every command that runs a model.
+#[derive(Debug)]
+pub(super) struct ModelSettings {
+    /// Model path; exists.
+    pub model: PathBuf,
+    /// Validated protocol.
+    pub protocol: Protocol,
+    /// Worker.
+    pub worker: Worker,
+    /// Source data.
+    pub data: DataDir,
+}
+
+impl ModelSettings {
+    /// Checks what was typed.
+    pub fn resolve(args: &ModelArgs) -> Result<Self, Failure> {
+        let worker = worker(&args.worker).map_err(Failure::input)?;
+        let protocol = protocol::load(&args.protocol).map_err(Failure::input)?;
+        if !args.model.exists() {
+            return Err(Failure::input(anyhow!(
+                "--model {}: found nothing there, expected a folder or a GGUF file",
+                args.model.display()
+            )));
+        }
+        Ok(ModelSettings {
+            model: args.model.clone(),
+            protocol,
+            worker,
+            data: DataDir::resolve(args.data.as_deref()).map_err(Failure::input)?,
+        })
+    }
+}
+
+/// Settings of `kvassay qualify`.
+#[derive(Debug)]
+pub(super) struct QualifySettings {
+    /// Model, protocol, worker, data.
+    pub model: ModelSettings,
+    /// Recipes to run, in order.
+    pub candidates: Vec<Recipe>,
+    /// Recipes were named, so each must hold what is required.
+    pub named: bool,
+    /// `--require`.
+    pub require: Option<Require>,
+    /// `--out`.
+    pub out: Option<PathBuf>,
+    /// `--resume`.
+    pub resume: bool,
+    /// `--limit`.
+    pub limit: Option<u32>,
+}
+
+impl QualifySettings {
+    /// Checks what was typed.
+    pub fn resolve(args: &QualifyArgs) -> Result<Self, Failure> {
+        // Recipes first: a typing error should not cost the reading of a model.
+        let named = named_recipes(&args.recipes).map_err(Failure::input)?;
+        let model = ModelSettings::resolve(&args.model)?;
+        one_control(&model.protocol).map_err(Failure::input)?;
+        let candidates = if named.is_empty() {
+            declared_recipes(&model.protocol).map_err(Failure::input)?
+        } else {
+            named
+        };
+        Ok(QualifySettings {
+            model,
+            candidates,
+            named: !args.recipes.is_empty(),
+            require: args.require,
+            out: args.out.clone(),
+            resume: args.resume,
+            limit: args.limit,
+        })
+    }
+
+    /// Objectives that every recipe must hold; none for a survey.
+    pub fn required(&self) -> Vec<ObjectiveName> {
+        if !self.named {
+            return Vec::new();
+        }
+        let added: &[ObjectiveName] = match self.require {
+            None => &[],
+            Some(Require::Preservation) => &[ObjectiveName::Preservation],
+            Some(Require::Aggregate) => &[ObjectiveName::Aggregate],
+            Some(Require::Both) => &[ObjectiveName::Preservation, ObjectiveName::Aggregate],
+        };
+        let mut required = vec![self.model.protocol.required];
+        required.extend(added);
+        required.sort_unstable();
+        required.dedup();
+        required
+    }
+
+    /// `--out`, or a folder named after model and protocol.
+    pub fn run_path(&self, model: &str) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| {
+            Path::new("kvassay-runs").join(format!("{model}-{}", self.model.protocol.name))
+        })
+    }
+}
+
+fn named_recipes(texts: &[String]) -> anyhow::Result<Vec<Recipe>> {
+    let mut recipes: Vec<Recipe> = Vec::new();
+    for text in texts {
+        let recipe = Recipe::parse(text)?;
+        if recipe.is_native() {
+            bail!(
+                "recipe `{text}`: found the native cache, expected a candidate: native is the control of every run"
+            );
+        }
+        if recipes.iter().any(|other| other.spec() == recipe.spec()) {
+            bail!("recipe `{text}`: found twice on the command line, expected once");
+        }
+        recipes.push(recipe);
+    }
+    Ok(recipes)
+}
+
+fn declared_recipes(protocol: &Protocol) -> anyhow::Result<Vec<Recipe>> {
+    protocol
+        .candidates
+        .iter()
+        .map(|candidate| {
+            Recipe::parse(&candidate.spec).with_context(|| {
+                format!("protocol {}: candidate {}", protocol.name, candidate.name)
+            })
+        })
+        .collect()
+}
+
+fn one_control(protocol: &Protocol) -> anyhow::Result<()> {
+    if protocol.controls != [BUILTIN_CONTROL] {
+        bail!(
+            "protocol {}: controls: found {}, expected {BUILTIN_CONTROL} alone: a built-in worker is one control",
+            protocol.name,
+            protocol.controls.join(", ")
+        );
+    }
+    Ok(())
+}
+
+fn worker(text: &str) -> anyhow::Result<Worker> {
+    match text {
+        "auto" | "cpu" => Ok(Worker::Cpu),
+        other => bail!(
+            "--worker: found `{other}`, expected auto or cpu: this build has the CPU worker only"
+        ),
+    }
+}

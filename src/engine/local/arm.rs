@@ -1,0 +1,115 @@
+//! The open arm: a recipe, its scales, its layout and a cache that grows with the requests.
+
+use crate::backend::{Backend, CacheLayout};
+use crate::engine::{BatchLayout, EngineError};
+use crate::model::Decoder;
+use crate::recipe::Recipe;
+use crate::schema::LayerAbsmax;
+
+use super::engine_error;
+
+/// Slots grow in steps of this many tokens.
+const GROWTH: usize = 512;
+
+/// An open arm.
+pub(super) struct Arm<B: Backend> {
+    recipe: Recipe,
+    absmax: Option<Vec<LayerAbsmax>>,
+    layout: BatchLayout,
+    slot_tokens: usize,
+    cache: Option<B::Cache>,
+}
+
+impl<B: Backend> Arm<B> {
+    /// Checks that recipe, scales and layout fit together and the model; allocates nothing yet.
+    pub fn new(
+        decoder: &Decoder<B>,
+        recipe: Recipe,
+        absmax: Option<Vec<LayerAbsmax>>,
+        layout: BatchLayout,
+    ) -> Result<Self, EngineError> {
+        let layers = decoder.config().layers;
+        recipe
+            .check_layers(layers)
+            .map_err(|error| EngineError::Unsupported(error.to_string()))?;
+        let scales = absmax.as_ref().map_or(0, Vec::len);
+        if recipe.needs_calibration() && scales != layers {
+            return Err(EngineError::Worker(format!(
+                "fixed scales of recipe {}: found {scales} layers, expected {layers}",
+                recipe.name
+            )));
+        }
+        if layout.slots == 0 || layout.prefill_chunk == 0 {
+            return Err(EngineError::Unsupported(format!(
+                "batch layout of {} slots and prefill chunks of {} tokens, expected at least one \
+                 of each",
+                layout.slots, layout.prefill_chunk
+            )));
+        }
+        Ok(Arm {
+            recipe,
+            absmax,
+            layout,
+            slot_tokens: 0,
+            cache: None,
+        })
+    }
+
+    /// Slots and chunk.
+    pub fn layout(&self) -> BatchLayout {
+        self.layout
+    }
+
+    /// The cache, with room for `tokens` per slot. Growing it forgets what it holds, so every
+    /// sequence has to be finished.
+    pub fn cache_for(
+        &mut self,
+        decoder: &Decoder<B>,
+        tokens: usize,
+    ) -> Result<&mut B::Cache, EngineError> {
+        let fits = self.slot_tokens >= tokens;
+        let cache = match self.cache.take() {
+            Some(cache) if fits => cache,
+            outgrown => {
+                // Two caches at once would be twice the memory.
+                drop(outgrown);
+                let context = decoder.config().context;
+                self.slot_tokens = tokens.max(1).next_multiple_of(GROWTH).min(context);
+                let layout = self.cache_layout(decoder);
+                decoder.backend().cache(&layout).map_err(engine_error)?
+            }
+        };
+        Ok(self.cache.insert(cache))
+    }
+
+    fn cache_layout(&self, decoder: &Decoder<B>) -> CacheLayout {
+        let config = decoder.config();
+        CacheLayout {
+            layers: config.layers,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            native: config.native_dtype,
+            slots: self.layout.slots,
+            slot_tokens: self.slot_tokens,
+            recipe: self.recipe.clone(),
+            absmax: self.absmax.clone(),
+        }
+    }
+}
+
+/// Asks the backend whether it would build a cache for `recipe`, on a very small one.
+pub(super) fn try_recipe<B: Backend>(
+    decoder: &Decoder<B>,
+    recipe: &Recipe,
+) -> Result<(), EngineError> {
+    let layers = decoder.config().layers;
+    let absmax = recipe
+        .needs_calibration()
+        .then(|| vec![LayerAbsmax { k: 1.0, v: 1.0 }; layers]);
+    let layout = BatchLayout {
+        slots: 1,
+        prefill_chunk: 1,
+    };
+    let mut arm = Arm::new(decoder, recipe.clone(), absmax, layout)?;
+    arm.cache_for(decoder, 1).map(|_| ())
+}

@@ -1,0 +1,211 @@
+//! Proof that a recipe was engaged, from what a probe sequence stored.
+
+use crate::engine::EngineError;
+use crate::recipe::{Component, Recipe};
+use crate::schema::{ComponentTotals, ENGAGEMENT_SCHEMA, Engagement, KvTotals, LayerEngagement};
+
+/// Builds the engagement of `recipe` from what the probe stored per layer.
+///
+/// # Errors
+/// [`EngineError::Worker`], by component, where a layer stored nothing or lacks its scales, where
+/// a native layer differs from native, or where a quantised component is unchanged everywhere.
+pub(super) fn engagement(
+    recipe: &Recipe,
+    probe_tokens: u64,
+    layers: &[KvTotals],
+) -> Result<Engagement, EngineError> {
+    let mut differs = false;
+    for (side, read) in SIDES {
+        differs |= check_side(recipe, layers, side, read)?;
+    }
+    Ok(Engagement {
+        schema: ENGAGEMENT_SCHEMA.to_owned(),
+        recipe: recipe.spec(),
+        probe_tokens,
+        layers: (0u32..)
+            .zip(layers)
+            .map(|(layer, totals)| LayerEngagement {
+                layer,
+                k: totals.k.clone(),
+                v: totals.v.clone(),
+            })
+            .collect(),
+        totals: None,
+        unit_scales: unit_scales(layers),
+        differs_from_native: differs,
+    })
+}
+
+type Read = fn(&KvTotals) -> &ComponentTotals;
+
+const SIDES: [(&str, Read); 2] = [("k", |totals| &totals.k), ("v", |totals| &totals.v)];
+
+/// Whether the component is quantised and differs from native somewhere.
+fn check_side(
+    recipe: &Recipe,
+    layers: &[KvTotals],
+    side: &str,
+    read: Read,
+) -> Result<bool, EngineError> {
+    let component_at = |layer: usize| {
+        let (k, v) = recipe.components_at(layer, layers.len());
+        if side == "k" { k } else { v }
+    };
+    let mut changed = 0;
+    for (layer, totals) in layers.iter().enumerate() {
+        let component = component_at(layer);
+        check_layer(component, read(totals)).map_err(|what| {
+            not_engaged(recipe, &format!("component {side}, layer {layer}: {what}"))
+        })?;
+        changed += read(totals).changed;
+    }
+    let quantised = (0..layers.len()).any(|layer| component_at(layer).is_quantised());
+    if quantised && changed == 0 {
+        return Err(not_engaged(
+            recipe,
+            &format!(
+                "component {side}: nothing that it stores differs from native, expected a \
+                 difference in at least one layer"
+            ),
+        ));
+    }
+    Ok(quantised)
+}
+
+fn check_layer(component: Component, totals: &ComponentTotals) -> Result<(), String> {
+    if totals.elements == 0 || totals.bytes == 0 {
+        return Err(format!(
+            "found {} stored elements in {} bytes, expected some",
+            totals.elements, totals.bytes
+        ));
+    }
+    if component.is_quantised() {
+        return match (totals.scale_min, totals.scale_max) {
+            (Some(low), Some(high)) if low > 0.0 && high.is_finite() => Ok(()),
+            (low, high) => Err(format!(
+                "found scales from {} to {}, expected positive numbers read back",
+                shown(low),
+                shown(high)
+            )),
+        };
+    }
+    if totals.changed > 0 {
+        return Err(format!(
+            "found {} elements that differ from native, expected native storage",
+            totals.changed
+        ));
+    }
+    Ok(())
+}
+
+fn shown(scale: Option<f32>) -> String {
+    scale.map_or_else(|| "none".to_owned(), |scale| scale.to_string())
+}
+
+/// Every scale that was read back is exactly 1.0, and there is one.
+fn unit_scales(layers: &[KvTotals]) -> bool {
+    let mut scales = layers
+        .iter()
+        .flat_map(|totals| [&totals.k, &totals.v])
+        .flat_map(|side| [side.scale_min, side.scale_max])
+        .flatten()
+        .peekable();
+    scales.peek().is_some() && scales.all(|scale| scale == 1.0)
+}
+
+fn not_engaged(recipe: &Recipe, what: &str) -> EngineError {
+    EngineError::Worker(format!("recipe {} is not engaged: {what}", recipe.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(changed: u64, scale: Option<f32>) -> ComponentTotals {
+        ComponentTotals {
+            bytes: 64,
+            elements: 64,
+            saturated: 0,
+            changed,
+            scale_min: scale,
+            scale_max: scale,
+        }
+    }
+
+    fn layer(k: ComponentTotals, v: ComponentTotals) -> KvTotals {
+        KvTotals { k, v }
+    }
+
+    fn parse(text: &str) -> Recipe {
+        Recipe::parse(text).unwrap()
+    }
+
+    fn refusal(recipe: &str, layers: &[KvTotals]) -> String {
+        engagement(&parse(recipe), 1, layers)
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn native_differs_nowhere() {
+        let layers = [layer(side(0, None), side(0, None))];
+        let found = engagement(&Recipe::native(), 4, &layers).unwrap();
+        assert!(!found.differs_from_native);
+        assert!(!found.unit_scales);
+        assert_eq!(found.probe_tokens, 4);
+    }
+
+    #[test]
+    fn quantised_values_differ_and_keys_may_not() {
+        let layers = [
+            layer(side(0, None), side(0, Some(0.5))),
+            layer(side(0, None), side(9, Some(0.25))),
+        ];
+        let found = engagement(&parse("AD"), 4, &layers).unwrap();
+        assert!(found.differs_from_native);
+        assert_eq!(found.recipe, "k=native,v=e4m3:dynamic");
+        assert_eq!(found.layers[1].layer, 1);
+        assert_eq!(found.layers[1].v.changed, 9);
+    }
+
+    #[test]
+    fn a_component_that_stays_native_is_named() {
+        let layers = [layer(side(0, Some(0.5)), side(9, Some(0.5)))];
+        let message = refusal("SD", &layers);
+        assert!(
+            message.contains("recipe SD") && message.contains("component k"),
+            "{message}"
+        );
+        let layers = [layer(side(9, Some(0.5)), side(0, Some(0.5)))];
+        assert!(refusal("SD", &layers).contains("component v"));
+    }
+
+    #[test]
+    fn missing_scales_and_empty_layers_are_named() {
+        let sound = layer(side(0, None), side(9, Some(0.5)));
+        let bare = layer(side(0, None), side(9, None));
+        let message = refusal("AF", &[sound.clone(), bare]);
+        assert!(message.contains("component v, layer 1"), "{message}");
+        let empty = layer(ComponentTotals::default(), side(9, Some(0.5)));
+        assert!(refusal("AF", &[sound, empty]).contains("component k, layer 1"));
+    }
+
+    #[test]
+    fn a_native_component_that_changed_is_an_error() {
+        let layers = [layer(side(1, None), side(9, Some(0.5)))];
+        assert!(refusal("AD", &layers).contains("expected native storage"));
+        // Skipped layers are native.
+        let layers = [
+            layer(side(0, None), side(2, Some(0.5))),
+            layer(side(0, None), side(9, Some(0.5))),
+        ];
+        let message = refusal("k=native,v=e4m3,skip-layers=0", &layers);
+        assert!(message.contains("component v, layer 0"), "{message}");
+    }
+
+    #[test]
+    fn unit_scales_are_seen() {
+        let layers = [layer(side(0, None), side(9, Some(1.0)))];
+        assert!(engagement(&parse("AF"), 1, &layers).unwrap().unit_scales);
+    }
+}

@@ -1,0 +1,189 @@
+//! The decoder forward pass of Llama, Qwen2 and Qwen3, generic over the backend.
+//!
+//! A pass takes rows (tokens with their slots and positions) of any mixture of sequences, stores
+//! their keys and values, and returns the logits of the rows that are wanted. Families differ only
+//! in optional parts of a layer: biases and the norm of query and key heads.
+
+mod load;
+mod workspace;
+
+use crate::backend::{Backend, BackendError, CacheRow};
+
+use super::ModelConfig;
+
+pub use load::LoadError;
+pub use workspace::Workspace;
+
+/// A model's weights on a backend.
+pub struct Decoder<B: Backend> {
+    backend: B,
+    config: ModelConfig,
+    /// `[vocab_size, hidden_size]`.
+    embedding: B::Weight,
+    layers: Vec<Layer<B>>,
+    final_norm: B::Vector,
+    /// `[vocab_size, hidden_size]`; `None` where the embedding serves.
+    head: Option<B::Weight>,
+}
+
+/// A projection `[out, in]` with its optional bias `[out]`.
+struct Projection<B: Backend> {
+    weight: B::Weight,
+    bias: Option<B::Vector>,
+}
+
+/// One decoder layer.
+struct Layer<B: Backend> {
+    input_norm: B::Vector,
+    q: Projection<B>,
+    k: Projection<B>,
+    v: Projection<B>,
+    /// Norms over head vectors, `[head_dim]`: queries, keys.
+    qk_norm: Option<(B::Vector, B::Vector)>,
+    output: Projection<B>,
+    post_attention_norm: B::Vector,
+    gate: Projection<B>,
+    up: Projection<B>,
+    down: Projection<B>,
+}
+
+impl<B: Backend> Projection<B> {
+    fn apply(&self, backend: &B, x: &B::Tensor, out: &mut B::Tensor) -> Result<(), BackendError> {
+        backend.matmul(x, &self.weight, self.bias.as_ref(), out)
+    }
+
+    fn add_to(
+        &self,
+        backend: &B,
+        x: &B::Tensor,
+        residual: &mut B::Tensor,
+    ) -> Result<(), BackendError> {
+        backend.matmul_add(x, &self.weight, self.bias.as_ref(), residual)
+    }
+}
+
+impl<B: Backend> Decoder<B> {
+    /// The backend.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Stores keys and values of all rows and returns the logits (`[wanted.len(), vocab_size]`) of
+    /// the rows whose indices stand in `wanted`; `None` where none is wanted.
+    ///
+    /// `ids[i]` is the token of `rows[i]`. Rows of one sequence stand in ascending order of
+    /// position, and the positions before them are stored already. Wanted indices ascend.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    ///
+    /// # Panics
+    /// If `rows` and `ids` differ in length.
+    pub fn forward<'w>(
+        &self,
+        cache: &mut B::Cache,
+        rows: &[CacheRow],
+        ids: &[u32],
+        wanted: &[usize],
+        workspace: &'w mut Workspace<B>,
+    ) -> Result<Option<&'w B::Tensor>, BackendError> {
+        assert_eq!(rows.len(), ids.len(), "one token per row");
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        workspace.prepare(&self.backend, &self.config, rows)?;
+        self.backend.embed(&self.embedding, ids, &mut workspace.x)?;
+        let mut kept = rows.to_vec();
+        for (index, layer) in self.layers.iter().enumerate() {
+            self.store_keys_values(index, layer, rows, cache, workspace)?;
+            if index + 1 == self.layers.len() {
+                // Beyond its keys and values, the last layer matters for the wanted rows only.
+                if wanted.is_empty() {
+                    return Ok(None);
+                }
+                if wanted.len() < rows.len() {
+                    workspace.narrow(&self.backend, wanted)?;
+                    kept = wanted.iter().map(|&row| rows[row]).collect();
+                }
+            }
+            self.attention(index, layer, &kept, cache, workspace)?;
+            self.mlp(layer, workspace)?;
+        }
+        self.logits(kept.len(), workspace).map(Some)
+    }
+
+    /// Leaves the normalised input of the layer in `workspace.normed`.
+    fn store_keys_values(
+        &self,
+        index: usize,
+        layer: &Layer<B>,
+        rows: &[CacheRow],
+        cache: &mut B::Cache,
+        workspace: &mut Workspace<B>,
+    ) -> Result<(), BackendError> {
+        let backend = &self.backend;
+        let ws = workspace;
+        let eps = self.config.rms_norm_eps;
+        backend.rms_norm(&ws.x, &layer.input_norm, eps, &mut ws.normed)?;
+        layer.k.apply(backend, &ws.normed, &mut ws.k)?;
+        layer.v.apply(backend, &ws.normed, &mut ws.v)?;
+        if let Some((_, norm)) = &layer.qk_norm {
+            backend.rms_norm_heads(&mut ws.k, norm, eps)?;
+        }
+        backend.rotary(&mut ws.k, &ws.rotary, rows)?;
+        backend.store(cache, index, &ws.k, &ws.v, rows)
+    }
+
+    /// Adds the attention output of `workspace.normed` to the residual stream.
+    fn attention(
+        &self,
+        index: usize,
+        layer: &Layer<B>,
+        rows: &[CacheRow],
+        cache: &B::Cache,
+        workspace: &mut Workspace<B>,
+    ) -> Result<(), BackendError> {
+        let backend = &self.backend;
+        let ws = workspace;
+        layer.q.apply(backend, &ws.normed, &mut ws.q)?;
+        if let Some((norm, _)) = &layer.qk_norm {
+            backend.rms_norm_heads(&mut ws.q, norm, self.config.rms_norm_eps)?;
+        }
+        backend.rotary(&mut ws.q, &ws.rotary, rows)?;
+        backend.attend(cache, index, &ws.q, rows, &mut ws.attended)?;
+        layer.output.add_to(backend, &ws.attended, &mut ws.x)
+    }
+
+    /// Adds the gated MLP to the residual stream.
+    fn mlp(&self, layer: &Layer<B>, workspace: &mut Workspace<B>) -> Result<(), BackendError> {
+        let backend = &self.backend;
+        let ws = workspace;
+        let eps = self.config.rms_norm_eps;
+        backend.rms_norm(&ws.x, &layer.post_attention_norm, eps, &mut ws.normed)?;
+        layer.gate.apply(backend, &ws.normed, &mut ws.gate)?;
+        layer.up.apply(backend, &ws.normed, &mut ws.up)?;
+        backend.silu_mul(&ws.gate, &ws.up, &mut ws.activated)?;
+        layer.down.add_to(backend, &ws.activated, &mut ws.x)
+    }
+
+    /// Final norm and output projection of the `rows` rows that the residual stream holds.
+    fn logits<'w>(
+        &self,
+        rows: usize,
+        workspace: &'w mut Workspace<B>,
+    ) -> Result<&'w B::Tensor, BackendError> {
+        let backend = &self.backend;
+        let ws = workspace;
+        backend.resize(&mut ws.logits, rows)?;
+        let eps = self.config.rms_norm_eps;
+        backend.rms_norm(&ws.x, &self.final_norm, eps, &mut ws.normed)?;
+        let head = self.head.as_ref().unwrap_or(&self.embedding);
+        backend.matmul(&ws.normed, head, None, &mut ws.logits)?;
+        Ok(&ws.logits)
+    }
+}

@@ -1,0 +1,176 @@
+//! Moves a checkpoint's weights to a backend, one tensor at a time.
+
+use crate::backend::{Backend, BackendError};
+use crate::model::{ModelConfig, ModelError, WeightSource};
+
+use super::{Decoder, Layer, Projection};
+
+/// Why a model could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The checkpoint is wrong.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The backend could not take the weights over.
+    #[error("tensor {tensor}: {source}")]
+    Backend {
+        /// Tensor name.
+        tensor: String,
+        /// Cause.
+        source: BackendError,
+    },
+    /// The backend could not allocate activations.
+    #[error("activations: {0}")]
+    Activations(BackendError),
+}
+
+impl<B: Backend> Decoder<B> {
+    /// Loads every tensor that `config` asks for. A host copy lives only until the backend has
+    /// taken its tensor over.
+    ///
+    /// # Errors
+    /// A tensor that is missing or malformed, a bias that the checkpoint holds but `config` does
+    /// not apply, or what the backend reports.
+    pub fn load(
+        config: ModelConfig,
+        weights: &dyn WeightSource,
+        backend: B,
+    ) -> Result<Self, LoadError> {
+        let loader = Loader {
+            config: &config,
+            weights,
+            backend: &backend,
+        };
+        if config.layers == 0 {
+            return Err(loader.unsupported("a model without decoder layers".to_owned()));
+        }
+        let (vocab, hidden) = (config.vocab_size, config.hidden_size);
+        let embedding = loader.weight("model.embed_tokens.weight", vocab, hidden)?;
+        let layers = (0..config.layers)
+            .map(|index| loader.layer(index))
+            .collect::<Result<_, _>>()?;
+        let final_norm = loader.vector("model.norm.weight", hidden)?;
+        let head = if config.tied_embeddings {
+            None
+        } else {
+            Some(loader.weight("lm_head.weight", vocab, hidden)?)
+        };
+        Ok(Decoder {
+            backend,
+            config,
+            embedding,
+            layers,
+            final_norm,
+            head,
+        })
+    }
+}
+
+struct Loader<'a, B: Backend> {
+    config: &'a ModelConfig,
+    weights: &'a dyn WeightSource,
+    backend: &'a B,
+}
+
+impl<B: Backend> Loader<'_, B> {
+    fn layer(&self, index: usize) -> Result<Layer<B>, LoadError> {
+        let config = self.config;
+        let name = |part: &str| format!("model.layers.{index}.{part}");
+        let hidden = config.hidden_size;
+        let inner = config.intermediate_size;
+        let queries = config.heads * config.head_dim;
+        let keys = config.kv_heads * config.head_dim;
+        let attention = |part: &str, out, inner, bias| {
+            self.projection(&name(&format!("self_attn.{part}")), out, inner, bias)
+        };
+        let mlp = |part: &str, out, inner| {
+            self.projection(&name(&format!("mlp.{part}")), out, inner, config.mlp_bias)
+        };
+        Ok(Layer {
+            input_norm: self.vector(&name("input_layernorm.weight"), hidden)?,
+            q: attention("q_proj", queries, hidden, config.qkv_bias)?,
+            k: attention("k_proj", keys, hidden, config.qkv_bias)?,
+            v: attention("v_proj", keys, hidden, config.qkv_bias)?,
+            qk_norm: self.qk_norm(&name("self_attn"))?,
+            output: attention("o_proj", hidden, queries, config.attention_output_bias)?,
+            post_attention_norm: self.vector(&name("post_attention_layernorm.weight"), hidden)?,
+            gate: mlp("gate_proj", inner, hidden)?,
+            up: mlp("up_proj", inner, hidden)?,
+            down: mlp("down_proj", hidden, inner)?,
+        })
+    }
+
+    fn qk_norm(&self, prefix: &str) -> Result<Option<(B::Vector, B::Vector)>, LoadError> {
+        let names = ["q_norm", "k_norm"].map(|part| format!("{prefix}.{part}.weight"));
+        if !self.config.qk_norm {
+            for name in &names {
+                self.refuse_unapplied(name)?;
+            }
+            return Ok(None);
+        }
+        let [q, k] = names;
+        let head_dim = self.config.head_dim;
+        Ok(Some((
+            self.vector(&q, head_dim)?,
+            self.vector(&k, head_dim)?,
+        )))
+    }
+
+    fn projection(
+        &self,
+        name: &str,
+        out: usize,
+        inner: usize,
+        bias: bool,
+    ) -> Result<Projection<B>, LoadError> {
+        let bias_name = format!("{name}.bias");
+        let bias = if bias {
+            Some(self.vector(&bias_name, out)?)
+        } else {
+            self.refuse_unapplied(&bias_name)?;
+            None
+        };
+        let weight = self.weight(&format!("{name}.weight"), out, inner)?;
+        Ok(Projection { weight, bias })
+    }
+
+    /// A tensor that changes the model but that the config does not ask for is never ignored.
+    fn refuse_unapplied(&self, name: &str) -> Result<(), LoadError> {
+        if !self.weights.contains(name) {
+            return Ok(());
+        }
+        Err(self.unsupported(format!(
+            "tensor {name}, which the config of a {} model does not apply",
+            self.config.family.name()
+        )))
+    }
+
+    fn unsupported(&self, what: String) -> LoadError {
+        let files = self.weights.files().iter();
+        let paths: Vec<&str> = files.map(|file| file.path.as_str()).collect();
+        LoadError::Model(ModelError::Unsupported {
+            path: paths.join(", "),
+            what,
+        })
+    }
+
+    fn weight(&self, name: &str, out: usize, inner: usize) -> Result<B::Weight, LoadError> {
+        let data = self.weights.load(name, &[out, inner])?;
+        self.backend
+            .weight(data, out, inner)
+            .map_err(|source| LoadError::Backend {
+                tensor: name.to_owned(),
+                source,
+            })
+    }
+
+    fn vector(&self, name: &str, width: usize) -> Result<B::Vector, LoadError> {
+        let data = self.weights.load(name, &[width])?;
+        self.backend
+            .vector(data)
+            .map_err(|source| LoadError::Backend {
+                tensor: name.to_owned(),
+                source,
+            })
+    }
+}

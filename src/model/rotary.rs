@@ -1,0 +1,163 @@
+//! Rotary tables, computed step by step in f32 as Hugging Face transformers does.
+//!
+//! At position 8,192 one unit in the last place of an angle is 0.0005 radians, so a table that is
+//! merely more exact gives other logits at long positions. What has to agree: the f32 inverse
+//! frequencies and the f32 product of position and inverse frequency.
+
+use std::f32::consts::PI;
+
+use crate::backend::RotaryTable;
+
+use super::{Rope, RopeScaling};
+
+/// Inverse frequencies, `[head_dim / 2]`: radians per position, before any table is made.
+pub fn inverse_frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
+    let periods = periods(rope.theta, head_dim);
+    match &rope.scaling {
+        RopeScaling::Default => periods.iter().map(|p| 1.0 / p).collect(),
+        RopeScaling::Linear { factor } => {
+            let factor = *factor as f32;
+            periods.iter().map(|p| 1.0 / p / factor).collect()
+        }
+        RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_context,
+        } => {
+            let band = Llama3Band {
+                factor: *factor as f32,
+                low: *low_freq_factor,
+                high: *high_freq_factor,
+                context: *original_context as f64,
+            };
+            periods.iter().map(|p| band.scale(1.0 / p)).collect()
+        }
+        RopeScaling::Yarn {
+            factor,
+            beta_fast,
+            beta_slow,
+            original_context,
+            truncate,
+            ..
+        } => {
+            let dimension = |rotations: f64| {
+                let turns = *original_context as f64 / (rotations * 2.0 * std::f64::consts::PI);
+                head_dim as f64 * turns.ln() / (2.0 * rope.theta.ln())
+            };
+            let (low, high) = (dimension(*beta_fast), dimension(*beta_slow));
+            let (low, high) = if *truncate {
+                (low.floor(), high.ceil())
+            } else {
+                (low, high)
+            };
+            let ramp = Ramp::new(low.max(0.0), high.min(head_dim as f64 - 1.0));
+            yarn(&periods, *factor as f32, &ramp)
+        }
+    }
+}
+
+/// Multiplier of cosines and sines.
+pub fn attention_factor(rope: &Rope) -> f32 {
+    match &rope.scaling {
+        RopeScaling::Yarn {
+            attention_factor, ..
+        } => *attention_factor as f32,
+        RopeScaling::Default | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. } => 1.0,
+    }
+}
+
+/// A table without positions; see [`extend_table`].
+pub fn empty_table(head_dim: usize) -> RotaryTable {
+    RotaryTable {
+        cos: Vec::new(),
+        sin: Vec::new(),
+        half: head_dim / 2,
+    }
+}
+
+/// Appends rows until the table covers positions `0..positions`; rows that stand already stay.
+pub fn extend_table(table: &mut RotaryTable, rope: &Rope, positions: usize) {
+    let present = table.cos.len() / table.half;
+    if present >= positions {
+        return;
+    }
+    let frequencies = inverse_frequencies(rope, 2 * table.half);
+    let factor = attention_factor(rope);
+    for position in present..positions {
+        for frequency in &frequencies {
+            // The product is rounded to f32 first; sine and cosine of that angle are then taken in
+            // f64, so that the last bit does not depend on the platform's f32 functions.
+            let angle = f64::from(position as f32 * frequency);
+            table.cos.push(angle.cos() as f32 * factor);
+            table.sin.push(angle.sin() as f32 * factor);
+        }
+    }
+}
+
+/// `theta ^ (2 i / head_dim)`: exponent and power are f32 numbers.
+fn periods(theta: f64, head_dim: usize) -> Vec<f32> {
+    (0..head_dim / 2)
+        .map(|i| {
+            let exponent = (2 * i) as f32 / head_dim as f32;
+            f64::from(theta as f32).powf(f64::from(exponent)) as f32
+        })
+        .collect()
+}
+
+/// Llama 3.1: wavelengths longer than `context / low` are divided by the factor, shorter than
+/// `context / high` kept, and blended between.
+struct Llama3Band {
+    factor: f32,
+    low: f64,
+    high: f64,
+    context: f64,
+}
+
+impl Llama3Band {
+    fn scale(&self, frequency: f32) -> f32 {
+        let wavelength = 2.0 * PI / frequency;
+        if wavelength < (self.context / self.high) as f32 {
+            return frequency;
+        }
+        if wavelength > (self.context / self.low) as f32 {
+            return frequency / self.factor;
+        }
+        let smooth =
+            (self.context as f32 / wavelength - self.low as f32) / (self.high - self.low) as f32;
+        (1.0 - smooth) * frequency / self.factor + smooth * frequency
+    }
+}
+
+/// 0 up to `low`, 1 from `high`, straight between.
+struct Ramp {
+    low: f32,
+    width: f32,
+}
+
+impl Ramp {
+    fn new(low: f64, high: f64) -> Self {
+        // A ramp without width would divide by zero.
+        let high = if low == high { high + 0.001 } else { high };
+        Ramp {
+            low: low as f32,
+            width: (high - low) as f32,
+        }
+    }
+
+    fn at(&self, dimension: usize) -> f32 {
+        ((dimension as f32 - self.low) / self.width).clamp(0.0, 1.0)
+    }
+}
+
+/// YaRN: slow dimensions interpolate (divided by the factor), fast ones stay.
+fn yarn(periods: &[f32], factor: f32, ramp: &Ramp) -> Vec<f32> {
+    let blend = |(i, period): (usize, &f32)| {
+        let kept = 1.0 - ramp.at(i);
+        1.0 / (factor * period) * (1.0 - kept) + 1.0 / period * kept
+    };
+    periods.iter().enumerate().map(blend).collect()
+}
+
+#[cfg(test)]
+mod tests;

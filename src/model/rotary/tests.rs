@@ -1,0 +1,136 @@
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+const GOLDEN: &str = include_str!("../../../fixtures/parity/rotary.json");
+
+fn number(parameters: &Value, name: &str) -> Option<f64> {
+    parameters.get(name).and_then(Value::as_f64)
+}
+
+fn rope(parameters: &Value) -> Rope {
+    let get = |name| number(parameters, name).unwrap();
+    let context = |name| parameters[name].as_u64().unwrap() as usize;
+    let scaling = match parameters["rope_type"].as_str().unwrap() {
+        "default" => RopeScaling::Default,
+        "linear" => RopeScaling::Linear {
+            factor: get("factor"),
+        },
+        "llama3" => RopeScaling::Llama3 {
+            factor: get("factor"),
+            low_freq_factor: get("low_freq_factor"),
+            high_freq_factor: get("high_freq_factor"),
+            original_context: context("original_max_position_embeddings"),
+        },
+        "yarn" => RopeScaling::Yarn {
+            factor: get("factor"),
+            beta_fast: number(parameters, "beta_fast").unwrap_or(32.0),
+            beta_slow: number(parameters, "beta_slow").unwrap_or(1.0),
+            original_context: context("original_max_position_embeddings"),
+            attention_factor: number(parameters, "attention_factor")
+                .unwrap_or_else(|| 0.1 * get("factor").ln() + 1.0),
+            truncate: parameters.get("truncate").is_none_or(|t| t == true),
+        },
+        other => panic!("fixture with rope_type {other}"),
+    };
+    Rope {
+        theta: get("rope_theta"),
+        scaling,
+    }
+}
+
+fn floats(value: &Value) -> Vec<f32> {
+    let list = value.as_array().unwrap();
+    list.iter().map(|x| x.as_f64().unwrap() as f32).collect()
+}
+
+/// Tables of whole-size configurations against those of transformers. Powers come from different
+/// libraries, so an inverse frequency may differ in its last bits, which the position multiplies.
+#[test]
+fn tables_agree_with_transformers() {
+    let golden: Value = serde_json::from_str(GOLDEN).unwrap();
+    let positions: Vec<usize> = golden["positions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| p.as_u64().unwrap() as usize)
+        .collect();
+    for (name, table) in golden["tables"].as_object().unwrap() {
+        let head_dim = table["head_dim"].as_u64().unwrap() as usize;
+        let rope = rope(&table["rope_parameters"]);
+        let expected = floats(&table["inv_freq"]);
+        let found = inverse_frequencies(&rope, head_dim);
+        let exact = found.iter().zip(&expected).filter(|(a, b)| a == b).count();
+        println!(
+            "{name}: {exact} of {} inverse frequencies have the same bits",
+            found.len()
+        );
+        for (a, b) in found.iter().zip(&expected) {
+            assert!((a - b).abs() <= 2e-7 * b, "{name}: {a} against {b}");
+        }
+        let mut ours = empty_table(head_dim);
+        extend_table(&mut ours, &rope, 1 + positions.iter().max().unwrap());
+        for (row, &position) in positions.iter().enumerate() {
+            let cos = floats(&table["cos"][row]);
+            let sin = floats(&table["sin"][row]);
+            for i in 0..head_dim / 2 {
+                let at = position * (head_dim / 2) + i;
+                let differs = (found[i] - expected[i]).abs() * position as f32;
+                // Two angles that differ in the last bit of the product, at most.
+                let rounding = expected[i] * position as f32 * f32::EPSILON * 0.5;
+                let limit = 2.0 * (differs + if differs > 0.0 { rounding } else { 0.0 }) + 3e-7;
+                for (a, b) in [(ours.cos[at], cos[i]), (ours.sin[at], sin[i])] {
+                    assert!(
+                        (a - b).abs() <= limit,
+                        "{name} {position} {i}: {a} against {b}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn linear_scaling_stretches_positions() {
+    let plain = Rope {
+        theta: 10000.0,
+        scaling: RopeScaling::Default,
+    };
+    let stretched = Rope {
+        theta: 10000.0,
+        scaling: RopeScaling::Linear { factor: 4.0 },
+    };
+    let (mut a, mut b) = (empty_table(16), empty_table(16));
+    extend_table(&mut a, &plain, 26);
+    extend_table(&mut b, &stretched, 101);
+    for i in 0..8 {
+        assert!((a.cos[25 * 8 + i] - b.cos[100 * 8 + i]).abs() < 1e-5);
+        assert!((a.sin[25 * 8 + i] - b.sin[100 * 8 + i]).abs() < 1e-5);
+    }
+}
+
+proptest! {
+    #[test]
+    fn extending_in_steps_gives_the_same_table(cuts in proptest::collection::vec(0usize..60, 0..6)) {
+        let rope = Rope {
+            theta: 10000.0,
+            scaling: RopeScaling::Yarn {
+                factor: 4.0,
+                beta_fast: 32.0,
+                beta_slow: 1.0,
+                original_context: 64,
+                attention_factor: 1.138,
+                truncate: true,
+            },
+        };
+        let mut whole = empty_table(16);
+        extend_table(&mut whole, &rope, 60);
+        let mut stepped = empty_table(16);
+        for cut in cuts {
+            extend_table(&mut stepped, &rope, cut);
+        }
+        extend_table(&mut stepped, &rope, 60);
+        prop_assert_eq!(whole, stepped);
+    }
+}

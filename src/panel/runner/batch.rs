@@ -1,0 +1,180 @@
+//! One batch of cases handed to the engine, and the records that come back.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::engine::{
+    CaseError, Engine, EngineError, GenerateObserver, Generation, Observer, Score, ScoreObserver,
+};
+use crate::schema::Record;
+use crate::store::RecordLog;
+
+use super::RunError;
+use super::event::{Event, Sink};
+use super::work::{PanelWork, Requests};
+
+/// Order in which a batch is handed over. Records are stored in plan order either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// As planned.
+    Plan,
+    /// The second half first: the A/A arm shows that order does not matter.
+    Rotated,
+}
+
+impl Order {
+    /// Case indices of the batch `start..end`.
+    fn indices(self, start: usize, end: usize) -> Vec<usize> {
+        let mut indices: Vec<usize> = (start..end).collect();
+        if self == Order::Rotated {
+            indices.rotate_left((end - start) / 2);
+        }
+        indices
+    }
+}
+
+/// Finished cases that wait at most to be stored while their batch still runs.
+const UNSTORED: usize = 8;
+
+/// What a batch needs besides the engine.
+pub(super) struct Batch<'a, 's> {
+    /// The panel on the arm.
+    pub work: &'a PanelWork<'a>,
+    /// Its stored records: the batch starts where they end.
+    pub log: &'a mut RecordLog,
+    /// Order of the requests.
+    pub order: Order,
+    /// Set from outside to stop.
+    pub stop: &'a AtomicBool,
+    /// Hears of tokens and finished cases.
+    pub sink: &'a mut Sink<'s>,
+}
+
+impl Batch<'_, '_> {
+    /// Runs the next cases and stores their records in plan order. A stop or a failure keeps what
+    /// was finished before, as far as it is a prefix of the plan.
+    pub fn run(self, engine: &mut dyn Engine) -> Result<(), RunError> {
+        let start = self.log.done();
+        let end = self
+            .work
+            .cases
+            .len()
+            .min(start + engine.batch_cases().max(1));
+        let order = self.order.indices(start, end);
+        let requests = self.work.requests(&order)?;
+        let mut collector = Collector {
+            batch: self,
+            start,
+            order: &order,
+            records: vec![None; end - start],
+            stored: 0,
+            failure: None,
+        };
+        let outcome = match &requests {
+            Requests::Generate(requests) => engine.generate(requests, &mut collector),
+            Requests::Score(requests) => engine.score(requests, &mut collector),
+        };
+        collector.end(outcome)
+    }
+}
+
+struct Collector<'a, 's> {
+    batch: Batch<'a, 's>,
+    /// First case of the batch.
+    start: usize,
+    /// Case index of each request.
+    order: &'a [usize],
+    /// By case index, from `start`.
+    records: Vec<Option<Record>>,
+    /// Records of `records` that are stored, from the first.
+    stored: usize,
+    /// What ends the batch early: a full disk, an engine that breaks its contract.
+    failure: Option<RunError>,
+}
+
+impl Collector<'_, '_> {
+    fn keep(&mut self, request: usize, record: impl FnOnce(&PanelWork<'_>, usize) -> Record) {
+        let work = self.batch.work;
+        let Some(&case) = self.order.get(request) else {
+            let asked = self.order.len();
+            return self.violation(format!(
+                "outcome for request {request} of a batch of {asked}"
+            ));
+        };
+        let slot = &mut self.records[case - self.start];
+        if slot.is_some() {
+            return self.violation(format!("two outcomes for request {request}"));
+        }
+        let record = slot.insert(record(work, case));
+        (self.batch.sink)(&Event::CaseFinished {
+            arm: work.arm,
+            panel: work.panel,
+            record,
+        });
+        self.store(UNSTORED);
+    }
+
+    fn violation(&mut self, what: String) {
+        self.failure
+            .get_or_insert(RunError::contract(self.batch.work.arm, what));
+    }
+
+    /// Stores the finished records that follow the stored ones, where there are at least `least`.
+    fn store(&mut self, least: usize) {
+        let waiting = self.records[self.stored..].iter().map_while(Option::as_ref);
+        let ready: Vec<Record> = waiting.cloned().collect();
+        if self.failure.is_some() || ready.len() < least {
+            return;
+        }
+        match self.batch.log.append(&ready) {
+            Ok(()) => self.stored += ready.len(),
+            Err(error) => self.failure = Some(error.into()),
+        }
+    }
+
+    fn end(mut self, outcome: Result<(), EngineError>) -> Result<(), RunError> {
+        self.store(1);
+        let arm = self.batch.work.arm;
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        outcome.map_err(|error| RunError::engine(arm, error))?;
+        let (stored, asked) = (self.stored, self.records.len());
+        if stored < asked && stop_asked(self.batch.stop).is_continue() {
+            let what = format!("an outcome for {stored} requests, not for all {asked}");
+            return Err(RunError::contract(arm, what));
+        }
+        Ok(())
+    }
+}
+
+impl Observer for Collector<'_, '_> {
+    fn tokens(&mut self, tokens: u64) -> ControlFlow<()> {
+        (self.batch.sink)(&Event::TokensProcessed(tokens));
+        if self.failure.is_some() {
+            return ControlFlow::Break(());
+        }
+        stop_asked(self.batch.stop)
+    }
+}
+
+impl GenerateObserver for Collector<'_, '_> {
+    fn generated(&mut self, index: usize, outcome: Result<Generation, CaseError>) {
+        self.keep(index, |work, case| work.generated(case, outcome));
+    }
+}
+
+impl ScoreObserver for Collector<'_, '_> {
+    fn scored(&mut self, index: usize, outcome: Result<Score, CaseError>) {
+        self.keep(index, |work, case| work.scored(case, outcome));
+    }
+}
+
+/// Break where a stop was asked for.
+pub(super) fn stop_asked(stop: &AtomicBool) -> ControlFlow<()> {
+    if stop.load(Ordering::Relaxed) {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
+    }
+}

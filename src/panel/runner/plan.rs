@@ -1,0 +1,121 @@
+//! The plan of a run: its manifest, and the panel files that the manifest names.
+
+use crate::engine::{Engine, EngineError};
+use crate::panel::{BuiltPanels, Outcome, Panel};
+use crate::recipe::Recipe;
+use crate::schema::{
+    ArmRole, FileDigest, MANIFEST_SCHEMA, Manifest, ManifestArm, ManifestPanel, Protocol,
+    ToolIdentity,
+};
+use crate::store::RunDir;
+
+use super::RunError;
+
+/// Folder of the materialised panels inside a run directory.
+pub const PANELS_DIR: &str = "panels";
+
+/// Why a recipe with fixed scales cannot be run without calibration documents.
+const NO_CALIBRATION: &str = "fixed scales need calibration documents: the protocol has none, or they \
+                              do not fit the model's context";
+
+/// Cases left of `cases` under `--limit`.
+pub fn limited(cases: usize, limit: Option<u32>) -> usize {
+    limit.map_or(cases, |limit| cases.min(limit as usize))
+}
+
+/// The manifest of a run of `candidates` on `engine`: native first, then native again, then the
+/// candidates in the given order. A recipe that the engine cannot run is named with the reason.
+///
+/// # Errors
+/// [`EngineError::Worker`] where the engine cannot even say what it supports.
+pub fn manifest(
+    protocol: &Protocol,
+    protocol_sha256: String,
+    panels: &BuiltPanels,
+    candidates: &[Recipe],
+    limit: Option<u32>,
+    engine: &dyn Engine,
+) -> Result<Manifest, EngineError> {
+    let native = Recipe::native();
+    let mut arms = vec![
+        arm("native", ArmRole::Control, &native, engine)?,
+        arm("native-aa", ArmRole::Aa, &native, engine)?,
+    ];
+    for recipe in candidates {
+        let mut candidate = arm(&recipe.name, ArmRole::Candidate, recipe, engine)?;
+        if recipe.needs_calibration() && panels.calibration.is_none() {
+            candidate.unsupported.get_or_insert(NO_CALIBRATION.to_owned());
+        }
+        arms.push(candidate);
+    }
+    Ok(Manifest {
+        schema: MANIFEST_SCHEMA.to_owned(),
+        tool: ToolIdentity::current(),
+        protocol: protocol.clone(),
+        protocol_sha256,
+        model: engine.model().clone(),
+        worker: engine.worker().clone(),
+        panels: panels
+            .panels
+            .iter()
+            .map(|built| manifest_panel(&built.name, &built.outcome))
+            .collect(),
+        arms,
+        limit,
+    })
+}
+
+fn arm(
+    name: &str,
+    role: ArmRole,
+    recipe: &Recipe,
+    engine: &dyn Engine,
+) -> Result<ManifestArm, EngineError> {
+    let unsupported = match engine.supports(recipe) {
+        Ok(()) => None,
+        Err(EngineError::Unsupported(reason)) => Some(reason),
+        Err(error) => return Err(error),
+    };
+    Ok(ManifestArm {
+        arm: name.to_owned(),
+        role,
+        recipe: recipe.spec(),
+        unsupported,
+    })
+}
+
+fn manifest_panel(name: &str, outcome: &Outcome) -> ManifestPanel {
+    let (file, cases, unsupported) = match outcome {
+        Outcome::Built(panel) => (Some(file_digest(name, panel)), panel.header.cases, None),
+        Outcome::Unsupported(reason) => (None, 0, Some(reason.clone())),
+    };
+    ManifestPanel {
+        panel: name.to_owned(),
+        file,
+        cases,
+        unsupported,
+    }
+}
+
+fn file_digest(name: &str, panel: &Panel) -> FileDigest {
+    FileDigest {
+        path: format!("{PANELS_DIR}/{name}.jsonl"),
+        sha256: panel.sha256.clone(),
+    }
+}
+
+/// Writes the panel files that are not there yet, and refuses those that differ from the manifest.
+///
+/// # Errors
+/// [`RunError::Panel`], naming the file and both digests.
+pub fn store_panels(dir: &RunDir, panels: &BuiltPanels) -> Result<(), RunError> {
+    for (name, panel) in panels.supported() {
+        let path = dir.path().join(PANELS_DIR).join(format!("{name}.jsonl"));
+        if path.exists() {
+            crate::panel::read_panel(&path, &panel.sha256)?;
+        } else {
+            crate::panel::write_panel(&path, &panel.header, &panel.cases)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! One panel on one arm: requests, and the records that their outcomes become.
+
+use std::collections::BTreeMap;
+
+use crate::engine::{CaseError, GenerateRequest, Generation, Score, ScoreRequest};
+use crate::schema::{CaseTask, Finish, PanelCase, Record};
+use crate::score::{self, Decimal, Parser};
+
+use super::RunError;
+
+/// The cases of a panel that an arm runs, with what scoring needs.
+pub(super) struct PanelWork<'a> {
+    /// Arm.
+    pub arm: &'a str,
+    /// Panel.
+    pub panel: &'a str,
+    /// Cases in plan order, already cut to the limit.
+    pub cases: &'a [PanelCase],
+    /// Digest of each case's line.
+    pub hashes: &'a [String],
+    /// Parser that decides; absent for panels without numeric answers.
+    pub parser: Option<Parser>,
+}
+
+/// Requests of one batch: a panel has cases of one kind only.
+pub(super) enum Requests {
+    /// Math and retrieval.
+    Generate(Vec<GenerateRequest>),
+    /// NLL.
+    Score(Vec<ScoreRequest>),
+}
+
+impl PanelWork<'_> {
+    /// Requests for the cases at `order`, in that order.
+    pub fn requests(&self, order: &[usize]) -> Result<Requests, RunError> {
+        let scores: Vec<_> = order
+            .iter()
+            .filter_map(|&i| score_request(&self.cases[i]))
+            .collect();
+        if scores.len() == order.len() {
+            return Ok(Requests::Score(scores));
+        }
+        if scores.is_empty() {
+            let requests = order
+                .iter()
+                .filter_map(|&i| generate_request(&self.cases[i]));
+            return Ok(Requests::Generate(requests.collect()));
+        }
+        Err(RunError::MixedPanel {
+            panel: self.panel.to_owned(),
+        })
+    }
+
+    /// Record of a generated answer.
+    pub fn generated(&self, index: usize, outcome: Result<Generation, CaseError>) -> Record {
+        let record = self.blank(index);
+        match outcome {
+            Err(error) => Record {
+                finish: Some(Finish::Error),
+                error: Some(error.0),
+                ..record
+            },
+            Ok(generation) => self.scored_answer(index, generation, record),
+        }
+    }
+
+    /// Record of a scored window.
+    pub fn scored(&self, index: usize, outcome: Result<Score, CaseError>) -> Record {
+        let mut record = self.blank(index);
+        match outcome {
+            Err(error) => record.error = Some(error.0),
+            Ok(score) => {
+                if let CaseTask::Nll { targets, .. } = self.cases[index].task {
+                    record.targets = Some(targets);
+                }
+                // JSON holds no NaN: what is not finite is an error of this case, not a number.
+                if score.nll_sum.is_finite() {
+                    record.nll_sum = Some(score.nll_sum);
+                } else {
+                    record.error = Some(format!("NLL sum is {}, not finite", score.nll_sum));
+                }
+                record.kv = score.kv;
+            }
+        }
+        record
+    }
+
+    fn blank(&self, index: usize) -> Record {
+        let case = &self.cases[index];
+        Record {
+            case: case.case.clone(),
+            case_sha256: self.hashes[index].clone(),
+            prompt_tokens: u32::try_from(case.prompt_ids.len()).unwrap_or(u32::MAX),
+            depth: match case.task {
+                CaseTask::Retrieval { depth, .. } => Some(depth),
+                CaseTask::Math { .. } | CaseTask::Nll { .. } => None,
+            },
+            ..Record::default()
+        }
+    }
+
+    fn scored_answer(&self, index: usize, generation: Generation, record: Record) -> Record {
+        let truncated = generation.finish == Finish::Length;
+        let mut record = Record {
+            output_tokens: u32::try_from(generation.ids.len()).ok(),
+            finish: Some(generation.finish),
+            kv: generation.kv,
+            ..record
+        };
+        match &self.cases[index].task {
+            CaseTask::Math { gold, .. } => {
+                self.score_math(&generation.text, gold, truncated, &mut record);
+            }
+            CaseTask::Retrieval { gold, .. } => {
+                record.correct = Some(score::retrieval_correct(&generation.text, gold, truncated));
+            }
+            CaseTask::Nll { .. } => {}
+        }
+        record.output = Some(generation.text);
+        record.output_ids = (!generation.ids.is_empty()).then_some(generation.ids);
+        record
+    }
+
+    fn score_math(&self, text: &str, gold: &str, truncated: bool, record: &mut Record) {
+        let gold = Decimal::parse(gold);
+        let correct = |answer: Option<&Decimal>| {
+            gold.as_ref()
+                .is_some_and(|gold| score::math_correct(answer, gold, truncated))
+        };
+        let answer = self
+            .parser
+            .and_then(|parser| score::parse_answer(parser, text));
+        record.correct = Some(correct(answer.as_ref()));
+        record.answer = answer.map(|answer| answer.to_string());
+        record.secondary = Parser::secondary()
+            .iter()
+            .map(|&parser| {
+                let answer = score::parse_answer(parser, text);
+                (parser.name().to_owned(), correct(answer.as_ref()))
+            })
+            .collect::<BTreeMap<_, _>>();
+    }
+}
+
+fn generate_request(case: &PanelCase) -> Option<GenerateRequest> {
+    match case.task {
+        CaseTask::Math { max_new_tokens, .. } | CaseTask::Retrieval { max_new_tokens, .. } => {
+            Some(GenerateRequest {
+                prompt_ids: case.prompt_ids.clone(),
+                max_new_tokens,
+            })
+        }
+        CaseTask::Nll { .. } => None,
+    }
+}
+
+fn score_request(case: &PanelCase) -> Option<ScoreRequest> {
+    match case.task {
+        CaseTask::Nll { targets, .. } => Some(ScoreRequest {
+            ids: case.prompt_ids.clone(),
+            targets,
+        }),
+        CaseTask::Math { .. } | CaseTask::Retrieval { .. } => None,
+    }
+}

@@ -1,0 +1,186 @@
+//! The sentences below the table: controls, A/A, reasons, what was required.
+
+use crate::schema::{ObjectiveResult, Objectives, RuleResult, Verdict};
+
+use super::attainable::{Unattainable, unattainable};
+use super::summary::Summary;
+
+/// Every sentence, in reading order.
+pub(super) fn notes(summary: &Summary<'_>) -> Vec<String> {
+    let mut notes = controls(summary);
+    notes.push(aa(summary));
+    notes.extend(reasons(summary));
+    notes.extend(degradation(summary));
+    notes.push(requirement(summary));
+    notes.extend(sizes(summary));
+    let run = summary.run.trim_end_matches('/');
+    notes.push(format!("certificates: {run}/certificates/"));
+    notes
+}
+
+/// Rules of both objectives; the rules that they share come twice.
+pub(super) fn rules(objectives: &Objectives) -> impl Iterator<Item = &RuleResult> {
+    objectives
+        .preservation
+        .rules
+        .iter()
+        .chain(&objectives.aggregate.rules)
+}
+
+/// Controls are the same for every certificate of a run.
+fn controls(summary: &Summary<'_>) -> Vec<String> {
+    let Some(certificate) = summary.certificates.first() else {
+        return Vec::new();
+    };
+    let line = |(control, counts): (&String, &crate::schema::ControlCounts)| {
+        format!(
+            "control {control}: correct {}; {} truncated, {} unparsed, {} errors",
+            control_correct(summary, control),
+            counts.truncated,
+            counts.unparsed,
+            counts.errors
+        )
+    };
+    certificate.counts.controls.iter().map(line).collect()
+}
+
+/// What the control answered on each panel with answers, from the first certificate that says so.
+fn control_correct(summary: &Summary<'_>, control: &str) -> String {
+    let mut counts = Vec::new();
+    for panel in &summary.protocol.panels {
+        let panel = panel.panel_name();
+        let mut all = summary
+            .certificates
+            .iter()
+            .flat_map(|found| rules(&found.objectives));
+        let found = all.find_map(|rule| {
+            let same = rule.panel == panel && rule.control == control;
+            rule.control_correct
+                .filter(|_| same)
+                .map(|correct| (correct, rule.pairs))
+        });
+        if let Some((correct, pairs)) = found {
+            counts.push(format!("{panel} {correct}/{pairs}"));
+        }
+    }
+    if counts.is_empty() {
+        counts.push("nothing compared".to_owned());
+    }
+    counts.join(", ")
+}
+
+fn aa(summary: &Summary<'_>) -> String {
+    let aa = summary
+        .certificates
+        .iter()
+        .find_map(|certificate| certificate.aa.as_ref());
+    let Some(aa) = aa else {
+        return "A/A (native against native): not run".to_owned();
+    };
+    let bits = if aa.identical_bits {
+        "identical bits"
+    } else {
+        "bits differ"
+    };
+    format!(
+        "A/A (native against native): {} lost, {} gained, {bits} in {} records",
+        aa.lost, aa.gained, aa.records
+    )
+}
+
+fn reasons(summary: &Summary<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for certificate in summary.certificates {
+        let Objectives {
+            preservation,
+            aggregate,
+        } = &certificate.objectives;
+        let said = |result: &ObjectiveResult| {
+            (result.verdict, result.reason.clone(), result.detail.clone())
+        };
+        let name = &certificate.recipe.name;
+        if said(preservation) == said(aggregate) {
+            lines.extend(reason(name, "preservation and aggregate", preservation));
+        } else {
+            lines.extend(reason(name, "preservation", preservation));
+            lines.extend(reason(name, "aggregate", aggregate));
+        }
+    }
+    lines
+}
+
+fn reason(recipe: &str, objective: &str, result: &ObjectiveResult) -> Option<String> {
+    if result.verdict == Verdict::Pass {
+        return None;
+    }
+    let mut line = format!("{recipe}: {objective} {}", verdict_words(result.verdict));
+    if let Some(reason) = &result.reason {
+        line.push_str(&format!(" ({reason})"));
+    }
+    if let Some(detail) = &result.detail {
+        line.push_str(&format!(": {detail}"));
+    }
+    Some(line)
+}
+
+fn verdict_words(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "pass",
+        Verdict::NotEstablished => "not established",
+        Verdict::Incomplete => "incomplete",
+        Verdict::Unsupported => "unsupported",
+        Verdict::Descriptive => "descriptive",
+    }
+}
+
+fn degradation(summary: &Summary<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for certificate in summary.certificates {
+        let established = certificate
+            .degradation
+            .iter()
+            .filter(|found| found.established);
+        let endpoints: Vec<&str> = established.map(|found| found.endpoint.as_str()).collect();
+        if !endpoints.is_empty() {
+            let name = &certificate.recipe.name;
+            lines.push(format!(
+                "{name}: degradation established on {}",
+                endpoints.join(", ")
+            ));
+        }
+    }
+    lines
+}
+
+fn requirement(summary: &Summary<'_>) -> String {
+    if summary.required.is_empty() {
+        return "survey, nothing required".to_owned();
+    }
+    let names: Vec<&str> = summary.required.iter().map(|&name| name.name()).collect();
+    format!("required of each recipe: {}", names.join(" and "))
+}
+
+/// Rules that the protocol's sizes cannot satisfy, if any.
+fn sizes(summary: &Summary<'_>) -> Option<String> {
+    // Alphas out of range stop a run before there is anything to summarise.
+    let found = unattainable(summary.protocol)
+        .ok()
+        .filter(|found| !found.is_empty())?;
+    let rules: Vec<String> = found.iter().map(describe).collect();
+    Some(format!(
+        "protocol {} cannot pass at its sizes, even with no loss: {}",
+        summary.protocol.name,
+        rules.join("; ")
+    ))
+}
+
+fn describe(rule: &Unattainable) -> String {
+    format!(
+        "{} on {} cases of {} is bounded by {:.2}%, limit {:.2}%",
+        rule.rule.name(),
+        rule.cases,
+        rule.panel,
+        100.0 * rule.bound,
+        100.0 * rule.limit
+    )
+}

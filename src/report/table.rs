@@ -1,0 +1,133 @@
+//! Plain tables: columns as wide as their content, split where the page is too narrow.
+
+use std::io::{self, Write};
+
+/// A table of text cells. The first column names the row and is left-aligned; the others are
+/// right-aligned under a heading of two lines.
+#[derive(Default)]
+pub(super) struct Table {
+    columns: Vec<Column>,
+}
+
+struct Column {
+    heading: [String; 2],
+    cells: Vec<String>,
+}
+
+impl Column {
+    fn width(&self) -> usize {
+        let texts = self.heading.iter().chain(&self.cells);
+        texts.map(|text| text.chars().count()).max().unwrap_or(0)
+    }
+}
+
+impl Table {
+    /// Adds a column with its cells from the first row to the last.
+    pub fn column(&mut self, upper: &str, lower: &str, cells: Vec<String>) {
+        self.columns.push(Column {
+            heading: [upper.to_owned(), lower.to_owned()],
+            cells,
+        });
+    }
+
+    /// Writes the table in at most `width` characters per line: with one blank between columns
+    /// where two do not fit, in several parts where one does not fit either.
+    pub fn write(&self, width: usize, out: &mut dyn Write) -> io::Result<()> {
+        let all: Vec<usize> = (1..self.columns.len()).collect();
+        let gap = if self.needed(&all, 2) <= width { 2 } else { 1 };
+        for (number, part) in self.parts(width, gap).iter().enumerate() {
+            if number > 0 {
+                writeln!(out)?;
+            }
+            self.write_part(part, gap, out)?;
+        }
+        Ok(())
+    }
+
+    /// Characters of a line that holds the first column and `columns`.
+    fn needed(&self, columns: &[usize], gap: usize) -> usize {
+        let first = self.columns.first().map_or(0, Column::width);
+        columns
+            .iter()
+            .fold(first, |sum, &at| sum + gap + self.columns[at].width())
+    }
+
+    fn parts(&self, width: usize, gap: usize) -> Vec<Vec<usize>> {
+        let mut parts: Vec<Vec<usize>> = vec![Vec::new()];
+        for at in 1..self.columns.len() {
+            let last = parts.len() - 1;
+            parts[last].push(at);
+            if parts[last].len() > 1 && self.needed(&parts[last], gap) > width {
+                parts[last].pop();
+                parts.push(vec![at]);
+            }
+        }
+        parts
+    }
+
+    fn write_part(&self, columns: &[usize], gap: usize, out: &mut dyn Write) -> io::Result<()> {
+        for line in 0..2 {
+            self.write_line(columns, gap, out, |column| column.heading.get(line))?;
+        }
+        for row in 0..self.columns.first().map_or(0, |column| column.cells.len()) {
+            self.write_line(columns, gap, out, |column| column.cells.get(row))?;
+        }
+        Ok(())
+    }
+
+    fn write_line(
+        &self,
+        columns: &[usize],
+        gap: usize,
+        out: &mut dyn Write,
+        text: impl Fn(&Column) -> Option<&String>,
+    ) -> io::Result<()> {
+        let cell = |column: &Column| text(column).cloned().unwrap_or_default();
+        let mut line = self.columns.first().map_or_else(String::new, |first| {
+            format!("{:<width$}", cell(first), width = first.width())
+        });
+        for &at in columns {
+            let column = &self.columns[at];
+            line.push_str(&format!(
+                "{:>width$}",
+                cell(column),
+                width = gap + column.width()
+            ));
+        }
+        writeln!(out, "{}", line.trim_end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::default();
+        table.column("", "recipe", vec!["AF".to_owned(), "RF".to_owned()]);
+        table.column("math", "correct", vec!["1/2".to_owned(), "2/2".to_owned()]);
+        table.column("nll", "bound", vec!["+1%".to_owned(), "+10%".to_owned()]);
+        table
+    }
+
+    fn written(width: usize) -> String {
+        let mut out = Vec::new();
+        table().write(width, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn wide_narrow_and_split() {
+        assert_eq!(
+            written(80),
+            "           math    nll\n\
+             recipe  correct  bound\n\
+             AF          1/2    +1%\n\
+             RF          2/2   +10%\n"
+        );
+        assert!(written(20).lines().all(|line| line.len() <= 20));
+        let split = written(15);
+        assert!(split.lines().all(|line| line.len() <= 15), "{split}");
+        assert_eq!(split.matches("recipe").count(), 2);
+    }
+}

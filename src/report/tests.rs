@@ -1,0 +1,285 @@
+//! The summary of made-up certificates, as people and programs read it.
+
+use std::collections::BTreeMap;
+
+use crate::schema::*;
+
+use super::*;
+
+fn proportion(limit: f64) -> ProportionRule {
+    ProportionRule { limit, divisor: 12 }
+}
+
+fn protocol(cases: u32) -> Protocol {
+    let nll = |length| PanelPlan::Nll {
+        task: "wikipedia-nll".to_owned(),
+        length,
+        documents: 64,
+        targets: 128,
+    };
+    let retrieval = |length| PanelPlan::Retrieval {
+        task: "needle".to_owned(),
+        length,
+        cases: 200,
+        max_new_tokens: 16,
+    };
+    Protocol {
+        schema: PROTOCOL_SCHEMA.to_owned(),
+        name: "reference".to_owned(),
+        description: String::new(),
+        family_alpha: 0.05,
+        models: Vec::new(),
+        controls: vec!["native".to_owned()],
+        candidates: Vec::new(),
+        objectives: vec![ObjectiveName::Preservation, ObjectiveName::Aggregate],
+        required: ObjectiveName::Preservation,
+        calibration: CalibrationPlan {
+            documents: 16,
+            lengths: vec![1024],
+            forced_tokens: 128,
+        },
+        panels: vec![
+            PanelPlan::Math {
+                task: "gsm8k".to_owned(),
+                cases,
+                max_new_tokens: 512,
+            },
+            nll(1024),
+            nll(8192),
+            retrieval(1024),
+            retrieval(8192),
+        ],
+        rules: Rules {
+            gross_loss: proportion(0.02),
+            net_change: proportion(-0.01),
+            nll: NllRule {
+                limit: 0.01,
+                divisor: 12,
+                resamples: 100_000,
+                seed: 1,
+            },
+            retrieval: proportion(0.05),
+        },
+        assay_sensitivity: AssaySensitivity {
+            math: 0.5,
+            retrieval: 0.9,
+        },
+        contrasts: Vec::new(),
+        seed: 1,
+    }
+}
+
+/// A rule of one panel; counts only where the panel has answers.
+fn rule(rule: &str, panel: &str, pairs: u64, counts: Option<(u64, u64)>, bound: f64) -> RuleResult {
+    let control_correct = pairs - pairs / 15;
+    RuleResult {
+        rule: rule.to_owned(),
+        panel: panel.to_owned(),
+        control: "native".to_owned(),
+        method: String::new(),
+        pairs,
+        control_correct: counts.map(|_| control_correct),
+        candidate_correct: counts.map(|(lost, gained)| control_correct + gained - lost),
+        lost: counts.map(|counts| counts.0),
+        gained: counts.map(|counts| counts.1),
+        lost_of_control_correct: None,
+        control_mean: None,
+        candidate_mean: None,
+        estimate: counts.map_or(bound, |(lost, gained)| {
+            (gained as f64 - lost as f64) / pairs as f64
+        }),
+        bound,
+        monte_carlo_se: None,
+        limit: 0.02,
+        alpha: 0.05 / 12.0,
+        pass: true,
+    }
+}
+
+fn objective(first: RuleResult, verdict: Verdict, reason: Option<&str>) -> ObjectiveResult {
+    ObjectiveResult {
+        verdict,
+        reason: reason.map(str::to_owned),
+        detail: reason.map(|_| "panel math, control native: 61 of 1319 correct".to_owned()),
+        rules: vec![
+            first,
+            rule("nll", "nll-1k", 64, None, 0.0012),
+            rule("nll", "nll-8k", 64, None, 0.0156),
+            rule("retrieval", "retrieval-1k", 200, Some((0, 0)), 0.0270),
+            rule("retrieval", "retrieval-8k", 200, Some((1, 0)), 0.0360),
+        ],
+    }
+}
+
+fn certificate(name: &str, pass: bool) -> Certificate {
+    let (verdict, reason) = if pass {
+        (Verdict::Pass, None)
+    } else {
+        (Verdict::NotEstablished, Some("control_too_weak"))
+    };
+    let counts = Some((6, 10));
+    Certificate {
+        schema: CERTIFICATE_SCHEMA.to_owned(),
+        tool: ToolIdentity {
+            version: "0.1.0".to_owned(),
+            source_sha256: "0".repeat(64),
+        },
+        protocol: CertificateProtocol {
+            name: "reference".to_owned(),
+            sha256: "a".repeat(64),
+        },
+        model: model(),
+        worker: WorkerIdentity {
+            kind: "cpu".to_owned(),
+            device: "2 cores".to_owned(),
+            arithmetic: "f32".to_owned(),
+        },
+        recipe: CertificateRecipe {
+            name: name.to_owned(),
+            spec: "k=native,v=e4m3:dynamic".to_owned(),
+            bytes_per_token: 17_520,
+            native_bytes_per_token: 23_040,
+        },
+        objectives: Objectives {
+            preservation: objective(
+                rule("gross_loss", "math", 1319, counts, 0.0128),
+                verdict,
+                reason,
+            ),
+            aggregate: objective(
+                rule("net_change", "math", 1319, counts, -0.0058),
+                verdict,
+                reason,
+            ),
+        },
+        degradation: vec![Degradation {
+            endpoint: "nll-8k".to_owned(),
+            established: !pass,
+            bound: Some(0.001),
+            alpha: 0.001,
+        }],
+        aa: Some(AaResult {
+            lost: 0,
+            gained: 0,
+            records: 1847,
+            identical_bits: true,
+        }),
+        engagement: None,
+        memory: MemoryFigures {
+            page_tokens: 16,
+            bytes_per_token: 17_520,
+            native_bytes_per_token: 23_040,
+            saved: 0.2396,
+        },
+        counts: Counts {
+            controls: BTreeMap::from([(
+                "native".to_owned(),
+                ControlCounts {
+                    truncated: 3,
+                    unparsed: 1,
+                    errors: 0,
+                },
+            )]),
+            ..Counts::default()
+        },
+        evidence: Vec::new(),
+        caveats: Vec::new(),
+    }
+}
+
+fn model() -> ModelIdentity {
+    ModelIdentity {
+        name: "tiny".to_owned(),
+        family: "llama".to_owned(),
+        files: Vec::new(),
+        weights_sha256: "b".repeat(64),
+        tokenizer_sha256: "c".repeat(64),
+        geometry: Geometry {
+            layers: 2,
+            hidden_size: 64,
+            heads: 2,
+            kv_heads: 1,
+            head_dim: 32,
+            vocab_size: 256,
+            context: 8192,
+            native_dtype: "f16".to_owned(),
+        },
+    }
+}
+
+fn text(protocol: &Protocol, required: &[ObjectiveName], width: usize) -> String {
+    let certificates = [certificate("AD", true), certificate("AF", false)];
+    let summary = Summary {
+        run: "runs/a",
+        protocol,
+        required,
+        exit: 1,
+        certificates: &certificates,
+    };
+    let mut out = Vec::new();
+    write_text(&summary, width, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn text_at_full_width() {
+    let text = text(&protocol(1319), &[ObjectiveName::Preservation], TEXT_WIDTH);
+    insta::assert_snapshot!(text, @r"
+    protocol reference aaaaaaaaaaaa, model tiny bbbbbbbbbbbb, worker cpu (2 cores, f32)
+
+                math  lost/     net pp, gross nll-1k nll-8k     retr-1k     retr-8k   cache        preser-   aggre-
+    recipe   correct gained lower bound bound  bound  bound lost, bound lost, bound B/token saved   vation     gate
+    AD     1236/1319   6/10 +0.30 -0.58 1.28% +0.12% +1.56% 0/200 2.70% 1/200 3.60%   17520 24.0%     pass     pass
+    AF     1236/1319   6/10 +0.30 -0.58 1.28% +0.12% +1.56% 0/200 2.70% 1/200 3.60%   17520 24.0% not est. not est.
+
+    control native: correct math 1232/1319, retrieval-1k 187/200, retrieval-8k 187/200; 3 truncated, 1 unparsed, 0 errors
+    A/A (native against native): 0 lost, 0 gained, identical bits in 1847 records
+    AF: preservation and aggregate not established (control_too_weak): panel math, control native: 61 of 1319 correct
+    AF: degradation established on nll-8k
+    required of each recipe: preservation
+    certificates: runs/a/certificates/
+    ");
+}
+
+#[test]
+fn a_narrow_page_splits_the_table() {
+    let text = text(&protocol(1319), &[], 72);
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 72),
+        "{text}"
+    );
+    assert_eq!(text.matches("recipe").count(), 2, "{text}");
+    assert!(text.contains("survey, nothing required"));
+}
+
+#[test]
+fn sizes_that_cannot_pass_are_named() {
+    let small = protocol(32);
+    let found = unattainable(&small).unwrap();
+    let rules: Vec<&str> = found.iter().map(|found| found.rule.name()).collect();
+    assert_eq!(rules, ["gross_loss", "net_change"]);
+    assert!(unattainable(&protocol(1319)).unwrap().is_empty());
+    assert!(text(&small, &[], TEXT_WIDTH).contains("cannot pass at its sizes"));
+}
+
+#[test]
+fn json_is_one_document_with_the_certificates() {
+    let certificates = [certificate("AD", true)];
+    let protocol = protocol(1319);
+    let summary = Summary {
+        run: "runs/a",
+        protocol: &protocol,
+        required: &[ObjectiveName::Aggregate],
+        exit: 0,
+        certificates: &certificates,
+    };
+    let mut out = Vec::new();
+    summary.write_json(&mut out).unwrap();
+    let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(read["schema"], SUMMARY_SCHEMA);
+    assert_eq!(read["run"], "runs/a");
+    assert_eq!(read["required"], serde_json::json!(["aggregate"]));
+    assert_eq!(read["exit"], 0);
+    let stored: Certificate = serde_json::from_value(read["certificates"][0].clone()).unwrap();
+    assert_eq!(stored, certificates[0]);
+}

@@ -1,0 +1,182 @@
+//! The summary for people: a row per recipe, then why.
+
+use std::io::{self, Write};
+
+use crate::schema::{Certificate, ObjectiveName, RuleResult, Verdict};
+
+use super::notes::{notes, rules};
+use super::summary::Summary;
+use super::table::Table;
+
+/// Characters per line of the text summary.
+pub const TEXT_WIDTH: usize = 120;
+
+/// One line of the table: a certificate against one of its controls.
+struct Row<'a> {
+    certificate: &'a Certificate,
+    control: &'a str,
+}
+
+impl Row<'_> {
+    fn rule(&self, rule: &str, panel: &str) -> Option<&RuleResult> {
+        rules(&self.certificate.objectives).find(|found| {
+            found.rule == rule && found.panel == panel && found.control == self.control
+        })
+    }
+}
+
+/// Writes the summary in lines of at most `width` characters; a word longer than that, such as a
+/// path, stands on a line of its own.
+///
+/// # Errors
+/// Where `out` cannot be written.
+pub fn write_text(summary: &Summary<'_>, width: usize, out: &mut dyn Write) -> io::Result<()> {
+    write_wrapped(&heading(summary), width, out)?;
+    writeln!(out)?;
+    table(summary).write(width, out)?;
+    writeln!(out)?;
+    for note in notes(summary) {
+        write_wrapped(&note, width, out)?;
+    }
+    Ok(())
+}
+
+/// Breaks a sentence at blanks; what follows the first line is indented.
+fn write_wrapped(text: &str, width: usize, out: &mut dyn Write) -> io::Result<()> {
+    let mut line = String::new();
+    for word in text.split(' ') {
+        let fits = line.chars().count() + 1 + word.chars().count() <= width;
+        if line.is_empty() {
+            line.push_str(word);
+        } else if fits {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            writeln!(out, "{line}")?;
+            line = format!("  {word}");
+        }
+    }
+    writeln!(out, "{line}")
+}
+
+fn heading(summary: &Summary<'_>) -> String {
+    let name = &summary.protocol.name;
+    let Some(certificate) = summary.certificates.first() else {
+        return format!("protocol {name}: no candidates");
+    };
+    let (model, worker) = (&certificate.model, &certificate.worker);
+    format!(
+        "protocol {name} {}, model {} {}, worker {} ({}, {})",
+        short(&certificate.protocol.sha256),
+        model.name,
+        short(&model.weights_sha256),
+        worker.kind,
+        worker.device,
+        worker.arithmetic
+    )
+}
+
+/// Enough of a digest to recognise it.
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}
+
+fn table(summary: &Summary<'_>) -> Table {
+    let rows = rows(summary);
+    let mut table = Table::default();
+    let cells = |cell: &dyn Fn(&Row<'_>) -> String| rows.iter().map(cell).collect::<Vec<_>>();
+    table.column(
+        "",
+        "recipe",
+        cells(&|row| row.certificate.recipe.name.clone()),
+    );
+    if summary.protocol.controls.len() > 1 {
+        table.column("", "control", cells(&|row| row.control.to_owned()));
+    }
+    for panel in &summary.protocol.panels {
+        panel_columns(&mut table, &rows, &panel.panel_name());
+    }
+    table.column(
+        "cache",
+        "B/token",
+        cells(&|row| row.certificate.memory.bytes_per_token.to_string()),
+    );
+    table.column(
+        "",
+        "saved",
+        cells(&|row| format!("{:.1}%", 100.0 * row.certificate.memory.saved)),
+    );
+    let verdict = |row: &Row<'_>, name| {
+        short_verdict(row.certificate.objectives.get(name).verdict).to_owned()
+    };
+    table.column(
+        "preser-",
+        "vation",
+        cells(&|row| verdict(row, ObjectiveName::Preservation)),
+    );
+    table.column(
+        "aggre-",
+        "gate",
+        cells(&|row| verdict(row, ObjectiveName::Aggregate)),
+    );
+    table
+}
+
+fn rows<'a>(summary: &'a Summary<'a>) -> Vec<Row<'a>> {
+    summary
+        .certificates
+        .iter()
+        .flat_map(|certificate| {
+            summary.protocol.controls.iter().map(move |control| Row {
+                certificate,
+                control,
+            })
+        })
+        .collect()
+}
+
+/// Columns of one panel; a rule without pairs shows as `-`.
+fn panel_columns(table: &mut Table, rows: &[Row<'_>], panel: &str) {
+    let mut column = |upper: &str, lower: &str, rule: &str, show: fn(&RuleResult) -> String| {
+        let cell = |row: &Row<'_>| row.rule(rule, panel).map_or_else(|| "-".to_owned(), show);
+        table.column(upper, lower, rows.iter().map(cell).collect());
+    };
+    if panel == "math" {
+        column("math", "correct", "gross_loss", |rule| {
+            format!("{}/{}", rule.candidate_correct.unwrap_or(0), rule.pairs)
+        });
+        column("lost/", "gained", "gross_loss", |rule| {
+            format!("{}/{}", rule.lost.unwrap_or(0), rule.gained.unwrap_or(0))
+        });
+        column("net pp,", "lower bound", "net_change", |rule| {
+            format!("{:+.2} {:+.2}", 100.0 * rule.estimate, 100.0 * rule.bound)
+        });
+        column("gross", "bound", "gross_loss", |rule| {
+            format!("{:.2}%", 100.0 * rule.bound)
+        });
+    } else if panel.starts_with("nll") {
+        column(panel, "bound", "nll", |rule| {
+            format!("{:+.2}%", 100.0 * rule.bound)
+        });
+    } else {
+        let short = panel.replace("retrieval-", "retr-");
+        column(&short, "lost, bound", "retrieval", |rule| {
+            format!(
+                "{}/{} {:.2}%",
+                rule.lost.unwrap_or(0),
+                rule.pairs,
+                100.0 * rule.bound
+            )
+        });
+    }
+}
+
+fn short_verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "pass",
+        Verdict::NotEstablished => "not est.",
+        Verdict::Incomplete => "incompl.",
+        Verdict::Unsupported => "unsupp.",
+        Verdict::Descriptive => "descr.",
+    }
+}

@@ -1,0 +1,474 @@
+//! `qualify`, `certify` and `calibrate` through the binary, on a tiny model with random weights.
+//!
+//! Such a model answers nothing, so no recipe can hold an objective: what is tested here is that
+//! the evidence is complete, the exit codes are right and nothing is written by halves.
+
+mod tiny;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+#[cfg(unix)]
+use std::process::Stdio;
+#[cfg(unix)]
+use std::time::{Duration, Instant};
+
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+use serde_json::Value;
+
+use tiny::Tiny;
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    fn collect(root: &Path, dir: &Path, found: &mut BTreeMap<String, Vec<u8>>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(root, &path, found);
+            } else {
+                let name = path.strip_prefix(root).unwrap().display().to_string();
+                found.insert(name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    collect(root, root, &mut found);
+    found
+}
+
+#[test]
+fn a_survey_issues_every_certificate_and_requires_nothing() {
+    let tiny = Tiny::new();
+    let assert = tiny
+        .command("qualify")
+        .args(["--out", "run"])
+        .assert()
+        .code(0);
+    let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    assert!(text.contains("survey, nothing required"), "{text}");
+    assert!(text.contains("identical bits"), "{text}");
+    assert!(text.contains("cannot pass at its sizes"), "{text}");
+    assert!(text.contains("control_too_weak"), "{text}");
+    let run = tiny.path("run");
+    for (recipe, panels) in [("AF", 3), ("SD", 3)] {
+        let certificate = json(&run.join(format!("certificates/{recipe}.json")));
+        assert_eq!(certificate["schema"], "kvassay.certificate/1");
+        assert_eq!(
+            certificate["objectives"]["preservation"]["verdict"],
+            "not_established"
+        );
+        let rules = certificate["objectives"]["preservation"]["rules"]
+            .as_array()
+            .unwrap();
+        assert_eq!(rules.len(), panels);
+        assert_eq!(certificate["engagement"]["differs_from_native"], true);
+        assert_eq!(certificate["aa"]["identical_bits"], true);
+        assert_eq!(certificate["aa"]["records"], 10);
+    }
+    assert!(run.join("calibration.json").exists());
+    for arm in ["native", "native-aa", "AF", "SD"] {
+        let math = fs::read_to_string(run.join(format!("arms/{arm}/math.jsonl"))).unwrap();
+        assert_eq!(math.lines().count(), 4, "{arm}");
+    }
+}
+
+#[test]
+fn two_runs_and_a_resumed_run_hold_the_same_bytes() {
+    let tiny = Tiny::new();
+    for out in ["one", "two"] {
+        tiny.command("qualify")
+            .args(["--out", out])
+            .assert()
+            .code(0);
+    }
+    let one = files(&tiny.path("one"));
+    assert!(one == files(&tiny.path("two")));
+
+    // A run that lost its tail: half an arm, its engagement and the certificates.
+    let two = tiny.path("two");
+    fs::remove_dir_all(two.join("certificates")).unwrap();
+    fs::remove_dir_all(two.join("arms/SD")).unwrap();
+    let records = two.join("arms/AF/retrieval-768.jsonl");
+    let text = fs::read_to_string(&records).unwrap();
+    fs::write(&records, &text[..text.len() / 2]).unwrap();
+    fs::remove_file(two.join("arms/AF/engagement.json")).unwrap();
+    tiny.command("qualify")
+        .args(["--out", "two", "--resume"])
+        .assert()
+        .code(0);
+    assert!(one == files(&two));
+}
+
+#[test]
+fn a_finished_run_is_only_certified_again() {
+    let tiny = Tiny::new();
+    tiny.command("qualify")
+        .args(["--out", "run"])
+        .assert()
+        .code(0);
+    let before = files(&tiny.path("run"));
+    tiny.command("qualify")
+        .args(["--out", "run", "--resume"])
+        .assert()
+        .code(0);
+    assert!(before == files(&tiny.path("run")));
+
+    fs::remove_dir_all(tiny.path("run/certificates")).unwrap();
+    let mut certify = assert_cmd::Command::cargo_bin("kvassay").unwrap();
+    let output = certify
+        .current_dir(tiny.path("."))
+        .args(["certify", "run", "--format", "json"])
+        .assert()
+        .code(0);
+    assert!(before == files(&tiny.path("run")));
+    let summary: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    assert_eq!(summary["schema"], "kvassay.summary/1");
+    assert_eq!(summary["certificates"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn named_recipes_must_hold_what_is_required() {
+    let tiny = Tiny::new();
+    let assert = tiny
+        .command("qualify")
+        .args([
+            "SD",
+            "--out",
+            "run",
+            "--require",
+            "both",
+            "--format",
+            "json",
+        ])
+        .assert()
+        .code(1);
+    let summary: Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+    assert_eq!(summary["exit"], 1);
+    assert_eq!(
+        summary["required"],
+        serde_json::json!(["preservation", "aggregate"])
+    );
+    assert_eq!(summary["certificates"].as_array().unwrap().len(), 1);
+    assert!(
+        !tiny.path("run/calibration.json").exists(),
+        "no arm has fixed scales"
+    );
+}
+
+#[test]
+fn an_undeclared_recipe_is_descriptive_and_never_holds() {
+    let tiny = Tiny::new();
+    let recipe = "k=native,v=e5m2:dynamic";
+    tiny.command("qualify")
+        .args([recipe, "--out", "run"])
+        .assert()
+        .code(1);
+    let certificate = json(&tiny.path(&format!("run/certificates/{recipe}.json")));
+    assert_eq!(
+        certificate["objectives"]["preservation"]["verdict"],
+        "descriptive"
+    );
+    assert_eq!(certificate["recipe"]["spec"], recipe);
+}
+
+#[test]
+fn a_limit_leaves_the_evidence_incomplete() {
+    let tiny = Tiny::new();
+    tiny.command("qualify")
+        .args(["--out", "run", "--limit", "2"])
+        .assert()
+        .code(3)
+        .stdout(contains("incomplete"));
+    tiny.command("qualify")
+        .args(["AF", "--out", "named", "--limit", "2"])
+        .assert()
+        .code(3);
+    // A limit that cuts nothing leaves nothing out.
+    tiny.command("qualify")
+        .args(["--out", "whole", "--limit", "4"])
+        .assert()
+        .code(0);
+}
+
+/// Fails with code 2 and one line, before anything is written.
+fn refused(tiny: &Tiny, args: &[&str], message: &str) {
+    let assert = tiny
+        .command("qualify")
+        .args(args)
+        .assert()
+        .code(2)
+        .stdout("");
+    let stderr = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+    assert!(stderr.contains(message), "{args:?}: {stderr}");
+    assert_eq!(stderr.trim_end().lines().count(), 1, "{args:?}: {stderr}");
+    assert!(
+        !tiny.path("refused").exists(),
+        "{args:?}: wrote a run directory"
+    );
+}
+
+#[test]
+fn what_was_typed_wrong_is_refused() {
+    let tiny = Tiny::new();
+    let out = ["--out", "refused"];
+    refused(&tiny, &[&out[..], &["k8v8"]].concat(), "k8v8");
+    refused(
+        &tiny,
+        &[&out[..], &["native"]].concat(),
+        "control of every run",
+    );
+    refused(
+        &tiny,
+        &[&out[..], &["AF", "k=native,v=e4m3:fixed"]].concat(),
+        "twice",
+    );
+    for (option, value, message) in [
+        ("--worker", "cuda", "this build has the CPU worker only"),
+        (
+            "--worker",
+            "http://localhost:8000",
+            "this build has the CPU worker only",
+        ),
+        (
+            "--protocol",
+            "tinny",
+            "neither a file nor a built-in protocol",
+        ),
+        ("--model", "nowhere", "nowhere"),
+        ("--data", "nowhere", "nowhere"),
+    ] {
+        let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();
+        let mut args = BTreeMap::from([
+            ("--model", "tiny-llama"),
+            ("--protocol", "tiny.json"),
+            ("--data", "data"),
+            ("--worker", "cpu"),
+            ("--out", "refused"),
+        ]);
+        args.insert(option, value);
+        kvassay.current_dir(tiny.path(".")).arg("qualify");
+        for (option, value) in args {
+            kvassay.args([option, value]);
+        }
+        kvassay
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(message));
+        assert!(!tiny.path("refused").exists(), "{option} {value}");
+    }
+    tiny.command("qualify")
+        .args(["--require", "both"])
+        .assert()
+        .code(2)
+        .stderr(contains("RECIPES"));
+}
+
+#[test]
+fn a_broken_protocol_is_refused() {
+    let tiny = Tiny::new();
+    let whole = tiny::protocol();
+    let mut changes: Vec<(Value, &str)> = Vec::new();
+    let mut change = |pointer: &str, value: Value, message: &'static str| {
+        let mut protocol = whole.clone();
+        *protocol.pointer_mut(pointer).unwrap() = value;
+        changes.push((protocol, message));
+    };
+    change("/rules/gross_loss/divisor", 1.into(), "divisor");
+    change("/candidates/0/spec", "k=fp8,v=native".into(), "fp8");
+    change("/schema", "kvassay.protocol/2".into(), "kvassay.protocol/2");
+    change("/family_alpha", 1.5.into(), "family_alpha");
+    change("/controls", serde_json::json!(["a", "b"]), "controls");
+    for (protocol, message) in changes {
+        fs::write(tiny.protocol(), protocol.to_string()).unwrap();
+        refused(&tiny, &["--out", "refused"], message);
+    }
+    fs::write(tiny.protocol(), "{").unwrap();
+    refused(&tiny, &["--out", "refused"], "tiny.json");
+}
+
+#[test]
+fn a_missing_shard_is_refused() {
+    let tiny = Tiny::new();
+    let index = serde_json::json!({
+        "metadata": {"total_size": 1},
+        "weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"},
+    });
+    fs::write(
+        tiny.model().join("model.safetensors.index.json"),
+        index.to_string(),
+    )
+    .unwrap();
+    fs::remove_file(tiny.model().join("model.safetensors")).unwrap();
+    refused(
+        &tiny,
+        &["--out", "refused"],
+        "model-00001-of-00002.safetensors",
+    );
+}
+
+#[test]
+fn another_run_or_foreign_files_in_the_run_directory_are_refused() {
+    let tiny = Tiny::new();
+    tiny.command("qualify")
+        .args(["AF", "--out", "run", "--limit", "1"])
+        .assert()
+        .code(3);
+    let before = files(&tiny.path("run"));
+    for args in [
+        &["AF"][..],
+        &["SD", "--resume"],
+        &["AF", "--limit", "2", "--resume"],
+    ] {
+        tiny.command("qualify")
+            .args(args)
+            .args(["--out", "run"])
+            .assert()
+            .code(2)
+            .stderr(contains("run"));
+    }
+    assert!(before == files(&tiny.path("run")));
+
+    fs::create_dir(tiny.path("notes")).unwrap();
+    fs::write(tiny.path("notes/diary.txt"), "dear diary").unwrap();
+    tiny.command("qualify")
+        .args(["AF", "--out", "notes"])
+        .assert()
+        .code(2)
+        .stderr(contains("diary.txt"));
+}
+
+#[test]
+fn changed_panels_and_records_are_refused() {
+    let tiny = Tiny::new();
+    tiny.command("qualify")
+        .args(["SD", "--out", "run"])
+        .assert()
+        .code(1);
+    let panel = tiny.path("run/panels/math.jsonl");
+    let text = fs::read_to_string(&panel).unwrap();
+    fs::write(&panel, text.replace("pears", "plums")).unwrap();
+    tiny.command("qualify")
+        .args(["SD", "--out", "run", "--resume"])
+        .assert()
+        .code(2)
+        .stderr(contains("math.jsonl").and(contains("expected")));
+    fs::write(&panel, text).unwrap();
+
+    let records = tiny.path("run/arms/SD/math.jsonl");
+    let text = fs::read_to_string(&records).unwrap();
+    fs::write(&records, text.replacen("gsm8k", "other", 1)).unwrap();
+    tiny.command("qualify")
+        .args(["SD", "--out", "run", "--resume"])
+        .assert()
+        .code(2)
+        .stderr(contains("math.jsonl"));
+}
+
+#[test]
+fn calibrate_writes_what_a_run_measures() {
+    let tiny = Tiny::new();
+    tiny.command("calibrate")
+        .args(["--out", "scales.json"])
+        .assert()
+        .code(0);
+    tiny.command("qualify")
+        .args(["AF", "--out", "run", "--limit", "1"])
+        .assert()
+        .code(3);
+    let measured = json(&tiny.path("scales.json"));
+    assert_eq!(measured, json(&tiny.path("run/calibration.json")));
+    assert_eq!(measured["layers"].as_array().unwrap().len(), 2);
+    assert_eq!(measured["tokens"], 64 + 4);
+}
+
+/// Questions enough to be stopped in the midst of them.
+fn long_protocol(tiny: &Tiny) {
+    let mut protocol = tiny::protocol();
+    protocol["panels"][0]["max_new_tokens"] = 600.into();
+    fs::write(tiny.protocol(), protocol.to_string()).unwrap();
+}
+
+/// Starts `qualify SD` and sends `signal` once `path` exists and `wait` has passed.
+#[cfg(unix)]
+fn stopped(tiny: &Tiny, path: &str, wait: Duration, signal: &str) -> std::process::Output {
+    let child = std::process::Command::new(env!("CARGO_BIN_EXE_kvassay"))
+        .current_dir(tiny.path("."))
+        .args([
+            "qualify",
+            "SD",
+            "--model",
+            "tiny-llama",
+            "--protocol",
+            "tiny.json",
+        ])
+        .args([
+            "--data", "data", "--worker", "cpu", "--out", "run", "--resume",
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while !tiny.path(path).exists() && started.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    std::thread::sleep(wait);
+    let sent = std::process::Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .status();
+    assert!(sent.is_ok());
+    child.wait_with_output().unwrap()
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_is_incomplete_and_says_how_to_go_on() {
+    let tiny = Tiny::new();
+    long_protocol(&tiny);
+    let arm = "run/arms/native/math.jsonl";
+    let output = stopped(&tiny, arm, Duration::ZERO, "-INT");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("--resume"), "{stderr}");
+    assert!(output.stdout.is_empty());
+    assert!(!tiny.path("run/certificates").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one() {
+    let tiny = Tiny::new();
+    long_protocol(&tiny);
+    tiny.command("qualify")
+        .args(["SD", "--out", "whole"])
+        .assert()
+        .code(1);
+    for (arm, wait) in [("native", 50), ("native-aa", 0), ("SD", 30)] {
+        let path = format!("run/arms/{arm}/math.jsonl");
+        stopped(&tiny, &path, Duration::from_millis(wait), "-KILL");
+    }
+    tiny.command("qualify")
+        .args(["SD", "--out", "run", "--resume"])
+        .assert()
+        .code(1);
+    assert!(files(&tiny.path("whole")) == files(&tiny.path("run")));
+}
+
+#[test]
+fn help() {
+    for command in ["qualify", "certify", "calibrate"] {
+        let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();
+        let assert = kvassay
+            .env("COLUMNS", "100")
+            .args([command, "--help"])
+            .assert()
+            .code(0);
+        let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+        insta::assert_snapshot!(format!("help_{command}"), text);
+    }
+}

@@ -1,0 +1,304 @@
+//! The local engine over the naive backend: what it generates and scores, and what it refuses.
+
+mod support;
+
+use kvassay::backend::{Backend, CacheLayout, CacheRow, TensorData};
+use kvassay::engine::{
+    Engine, EngineError, GenerateRequest, Generation, LocalEngine, Score, ScoreRequest,
+};
+use kvassay::model::{Decoder, Family, ModelConfig, Workspace};
+use kvassay::recipe::Recipe;
+use kvassay::schema::{Finish, KvTotals};
+use support::engines::{self, Log, generate, layout, score, setup};
+use support::models::{self, Noise};
+use support::oracle::Oracle;
+
+const SEED: u64 = 11;
+
+fn tiny(family: Family, eos: &[u32]) -> LocalEngine<Oracle> {
+    let config = models::config(family);
+    let weights = models::weights(&config, SEED);
+    engines::engine(&config, &weights, Oracle::default(), eos)
+}
+
+fn prompt(length: usize, max_new_tokens: u32) -> GenerateRequest {
+    GenerateRequest {
+        prompt_ids: Noise(length as u64).ids(length, 61),
+        max_new_tokens,
+    }
+}
+
+/// Logits after each of `ids`, one token per pass.
+fn stepwise_logits(config: &ModelConfig, ids: &[u32]) -> Vec<Vec<f32>> {
+    let weights = models::weights(config, SEED);
+    let decoder = Decoder::load(config.clone(), &weights, Oracle::default()).unwrap();
+    let layout = CacheLayout {
+        layers: config.layers,
+        kv_heads: config.kv_heads,
+        head_dim: config.head_dim,
+        native: config.native_dtype,
+        slots: 1,
+        slot_tokens: ids.len(),
+        recipe: Recipe::native(),
+        absmax: None,
+    };
+    let mut cache = decoder.backend().cache(&layout).unwrap();
+    let mut workspace = Workspace::new(decoder.backend(), config).unwrap();
+    let step = |(position, id): (usize, &u32)| {
+        let rows = [CacheRow { slot: 0, position }];
+        let logits = decoder.forward(&mut cache, &rows, &[*id], &[0], &mut workspace);
+        decoder.backend().to_host(logits.unwrap().unwrap()).unwrap()
+    };
+    ids.iter().enumerate().map(step).collect()
+}
+
+fn largest(logits: &[f32]) -> u32 {
+    let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    logits.iter().position(|x| *x == best).unwrap() as u32
+}
+
+#[test]
+fn generation_takes_the_largest_logit_at_every_step() {
+    for family in [Family::Llama, Family::Qwen2, Family::Qwen3] {
+        let mut engine = tiny(family, &[]);
+        engine
+            .open_arm(&setup("native", &[], layout(2, 5)))
+            .unwrap();
+        let request = prompt(9, 12);
+        let found = generate(&mut engine, std::slice::from_ref(&request));
+        let found = found[0].as_ref().unwrap();
+        assert_eq!((found.finish, found.ids.len()), (Finish::Length, 12));
+        let mut ids = request.prompt_ids.clone();
+        ids.extend(&found.ids);
+        let logits = stepwise_logits(&models::config(family), &ids);
+        for (step, id) in found.ids.iter().enumerate() {
+            assert_eq!(*id, largest(&logits[8 + step]), "{family:?} step {step}");
+        }
+        let distinct: std::collections::BTreeSet<_> = found.ids.iter().collect();
+        assert!(
+            distinct.len() > 2,
+            "{family:?}: a degenerate model tests little"
+        );
+    }
+}
+
+#[test]
+fn scores_sum_the_last_targets() {
+    let config = models::config(Family::Qwen2);
+    let mut engine = tiny(Family::Qwen2, &[]);
+    engine
+        .open_arm(&setup("native", &[], layout(1, 6)))
+        .unwrap();
+    let ids = Noise(3).ids(30, config.vocab_size);
+    let logits = stepwise_logits(&config, &ids);
+    let nll = |position: usize| {
+        let row: Vec<f64> = logits[position - 1].iter().map(|x| f64::from(*x)).collect();
+        let sum: f64 = row.iter().map(|x| x.exp()).sum();
+        sum.ln() - row[ids[position] as usize]
+    };
+    for targets in [1, 7, 29] {
+        let expected: f64 = (30 - targets..30).map(nll).sum();
+        let request = ScoreRequest {
+            ids: ids.clone(),
+            targets: targets as u32,
+        };
+        let found = score(&mut engine, &[request])[0].clone().unwrap();
+        assert!((found.nll_sum - expected).abs() < 1e-9, "{targets}");
+        assert_eq!(found.kv.unwrap().k.elements, stored(&config, 29));
+    }
+}
+
+/// Elements of one component that `tokens` tokens take over all layers.
+fn stored(config: &ModelConfig, tokens: usize) -> u64 {
+    (tokens * config.layers * config.kv_heads * config.head_dim) as u64
+}
+
+#[test]
+fn a_stop_token_ends_the_ids_but_not_the_text() {
+    let request = prompt(6, 20);
+    let mut free = tiny(Family::Llama, &[]);
+    free.open_arm(&setup("native", &[], layout(1, 8))).unwrap();
+    let plain = generate(&mut free, std::slice::from_ref(&request))[0]
+        .clone()
+        .unwrap();
+    let stop = plain.ids[7];
+    let length = plain.ids.iter().position(|id| *id == stop).unwrap() + 1;
+    let mut engine = tiny(Family::Llama, &[60, stop]);
+    engine
+        .open_arm(&setup("native", &[], layout(1, 8)))
+        .unwrap();
+    let found = generate(&mut engine, &[request])[0].clone().unwrap();
+    assert_eq!(found.finish, Finish::Stop);
+    assert_eq!(found.ids, plain.ids[..length]);
+    let words: Vec<String> = found.ids[..length - 1].iter().map(u32::to_string).collect();
+    assert_eq!(found.text, words.join(" "));
+    let config = models::config(Family::Llama);
+    assert_eq!(
+        found.kv.unwrap().v.elements,
+        stored(&config, 6 + length - 1)
+    );
+}
+
+/// A stop token as the last allowed token still is a stop.
+#[test]
+fn allowance_edges() {
+    let mut engine = tiny(Family::Qwen3, &[]);
+    engine
+        .open_arm(&setup("native", &[], layout(2, 8)))
+        .unwrap();
+    let outcomes = generate(&mut engine, &[prompt(5, 0), prompt(5, 1), prompt(90, 6)]);
+    let nothing = outcomes[0].clone().unwrap();
+    let empty = Generation {
+        text: String::new(),
+        ids: Vec::new(),
+        finish: Finish::Length,
+        kv: Some(KvTotals::default()),
+    };
+    assert_eq!(nothing, empty);
+    let one = outcomes[1].clone().unwrap();
+    assert_eq!((one.ids.len(), one.finish), (1, Finish::Length));
+    assert_eq!(outcomes[2].clone().unwrap().ids.len(), 6);
+    let mut engine = tiny(Family::Qwen3, &one.ids);
+    engine
+        .open_arm(&setup("native", &[], layout(2, 8)))
+        .unwrap();
+    let stopped = generate(&mut engine, &[prompt(5, 1)])[0].clone().unwrap();
+    assert_eq!((stopped.ids, stopped.finish), (one.ids, Finish::Stop));
+}
+
+#[test]
+fn bad_cases_fail_alone() {
+    let mut engine = tiny(Family::Llama, &[]);
+    engine
+        .open_arm(&setup("native", &[], layout(2, 8)))
+        .unwrap();
+    let foreign = GenerateRequest {
+        prompt_ids: vec![3, 61],
+        max_new_tokens: 4,
+    };
+    let requests = [
+        prompt(0, 4),
+        prompt(5, 4),
+        foreign,
+        prompt(93, 4),
+        prompt(7, u32::MAX),
+    ];
+    let found = generate(&mut engine, &requests);
+    let alone = generate(&mut engine, &requests[1..2]);
+    assert_eq!(found[1], alone[0]);
+    for (at, words) in [
+        (0, ["no token", "start"]),
+        (2, ["token 1: found id 61", "61"]),
+        (3, ["found 97", "context of 96"]),
+        (4, ["new ones", "context of 96"]),
+    ] {
+        let message = found[at].as_ref().unwrap_err().to_string();
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+    let window = |length: usize, targets| ScoreRequest {
+        ids: Noise(1).ids(length, 61),
+        targets,
+    };
+    let requests = [
+        window(0, 1),
+        window(10, 0),
+        window(10, 10),
+        window(97, 3),
+        window(96, 95),
+    ];
+    let found = score(&mut engine, &requests);
+    assert!(found[..4].iter().all(Result::is_err), "{found:?}");
+    assert!(found[4].is_ok());
+    assert!(
+        found[2]
+            .as_ref()
+            .unwrap_err()
+            .to_string()
+            .contains("between 1 and 9")
+    );
+}
+
+/// Token 7 has an embedding that is not a number.
+#[test]
+fn a_nan_concerns_its_own_sequence() {
+    let config = models::config(Family::Qwen3);
+    let sound = models::weights(&config, SEED);
+    let mut broken = models::weights(&config, SEED);
+    let table = broken.tensors.get_mut("model.embed_tokens.weight").unwrap();
+    let TensorData::F32(table) = &mut table.1 else {
+        panic!("embedding is not f32");
+    };
+    table[7 * config.hidden_size] = f32::NAN;
+    let mut engine = engines::engine(&config, &broken, Oracle::default(), &[7]);
+    let mut reference = engines::engine(&config, &sound, Oracle::default(), &[7]);
+    let without = |seed| Noise(seed).ids(8, 7);
+    let with = vec![1, 2, 7, 3];
+    let requests: Vec<GenerateRequest> = [without(1), with.clone(), without(2)]
+        .into_iter()
+        .map(|prompt_ids| GenerateRequest {
+            prompt_ids,
+            max_new_tokens: 5,
+        })
+        .collect();
+    let windows: Vec<ScoreRequest> = requests
+        .iter()
+        .map(|request| ScoreRequest {
+            ids: request.prompt_ids.clone(),
+            targets: 2,
+        })
+        .collect();
+    let mut arm = setup("native", &[], layout(3, 64));
+    arm.probe = vec![1, 2, 3];
+    engine.open_arm(&arm).unwrap();
+    reference.open_arm(&arm).unwrap();
+    let (found, expected) = (
+        generate(&mut engine, &requests),
+        generate(&mut reference, &requests),
+    );
+    assert_eq!((&found[0], &found[2]), (&expected[0], &expected[2]));
+    assert!(found[1].as_ref().unwrap_err().to_string().contains("NaN"));
+    let (found, expected) = (
+        score(&mut engine, &windows),
+        score(&mut reference, &windows),
+    );
+    assert_eq!((&found[0], &found[2]), (&expected[0], &expected[2]));
+    assert!(found[1].is_err());
+}
+
+#[test]
+fn a_break_stops_at_once_and_leaves_the_engine_usable() {
+    let requests: Vec<GenerateRequest> = (3..10).map(|length| prompt(length, 9)).collect();
+    let mut engine = tiny(Family::Llama, &[]);
+    engine
+        .open_arm(&setup("native", &[], layout(2, 4)))
+        .unwrap();
+    let whole = generate(&mut engine, &requests);
+    for break_after in 1..12 {
+        let mut log: Log<Generation> = Log::new();
+        log.break_after = break_after;
+        engine.generate(&requests, &mut log).unwrap();
+        assert_eq!(log.passes, break_after);
+        for (index, outcome) in log.outcomes {
+            assert_eq!(outcome, whole[index]);
+        }
+    }
+    assert_eq!(generate(&mut engine, &requests), whole);
+    let mut log: Log<Score> = Log::new();
+    log.break_after = 1;
+    let window = ScoreRequest {
+        ids: vec![1; 30],
+        targets: 3,
+    };
+    engine.score(&[window], &mut log).unwrap();
+    assert!(log.outcomes.is_empty());
+}
+
+#[test]
+fn an_arm_must_be_open() {
+    let mut engine = tiny(Family::Llama, &[]);
+    let error = engine
+        .generate(&[prompt(3, 3)], &mut Log::new())
+        .unwrap_err();
+    assert!(matches!(error, EngineError::Worker(_)), "{error}");
+    assert!(error.to_string().contains("no arm is open"));
+}

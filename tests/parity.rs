@@ -1,0 +1,113 @@
+//! Logits of the decoder against those of transformers, on tiny models of every family and rotary
+//! variant (`fixtures/parity/make_parity.py`).
+
+mod support;
+
+use kvassay::backend::{Backend, CacheLayout, CacheRow};
+use kvassay::model::{Decoder, Workspace};
+use kvassay::recipe::Recipe;
+use support::fixture;
+use support::oracle::Oracle;
+
+const MODELS: [&str; 6] = [
+    "llama",
+    "llama-linear",
+    "llama-llama3",
+    "llama-yarn",
+    "qwen2",
+    "qwen3",
+];
+
+/// Differences from the expected logits, relative to their size.
+struct Difference {
+    /// `max |found - expected| / max |expected|` over all logits.
+    largest: f64,
+    /// Root mean square of the differences over that of the expected logits.
+    typical: f64,
+}
+
+fn difference(found: &[f32], expected: &[f32]) -> Difference {
+    assert_eq!(found.len(), expected.len());
+    let differences: Vec<f64> = found
+        .iter()
+        .zip(expected)
+        .map(|(a, b)| f64::from(*a) - f64::from(*b))
+        .collect();
+    let expected: Vec<f64> = expected.iter().map(|x| f64::from(*x)).collect();
+    assert!(differences.iter().all(|d| d.is_finite()));
+    let largest = |x: &[f64]| x.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+    let square = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>();
+    Difference {
+        largest: largest(&differences) / largest(&expected),
+        typical: (square(&differences) / square(&expected)).sqrt(),
+    }
+}
+
+/// Runs the fixture's ids in chunks and returns the kept rows' logits.
+fn logits<B: Backend>(name: &str, backend: B, chunk: usize) -> Vec<f32> {
+    let config = fixture::config(name);
+    let expected = fixture::expected(name);
+    let decoder = Decoder::load(config.clone(), &fixture::weights(name), backend).unwrap();
+    let mut cache = decoder
+        .backend()
+        .cache(&CacheLayout {
+            layers: config.layers,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            native: config.native_dtype,
+            slots: 1,
+            slot_tokens: expected.ids.len(),
+            recipe: Recipe::native(),
+            absmax: None,
+        })
+        .unwrap();
+    let mut workspace = Workspace::new(decoder.backend(), &config).unwrap();
+    let mut found = Vec::new();
+    for start in (0..expected.ids.len()).step_by(chunk) {
+        let end = expected.ids.len().min(start + chunk);
+        let rows: Vec<CacheRow> = (start..end)
+            .map(|position| CacheRow { slot: 0, position })
+            .collect();
+        let wanted: Vec<usize> = (start..end)
+            .filter(|position| expected.rows.contains(position))
+            .map(|position| position - start)
+            .collect();
+        let ids = &expected.ids[start..end];
+        let logits = decoder
+            .forward(&mut cache, &rows, ids, &wanted, &mut workspace)
+            .unwrap();
+        if let Some(logits) = logits {
+            found.extend(decoder.backend().to_host(logits).unwrap());
+        }
+    }
+    found
+}
+
+/// Nothing rounded on either side.
+#[test]
+fn oracle_agrees_with_an_unmodified_forward_pass() {
+    for name in MODELS {
+        let found = logits(name, Oracle { exact: true }, 128);
+        let found = difference(&found, &fixture::expected(name).logits);
+        println!("{name}: {:.1e} {:.1e}", found.largest, found.typical);
+        assert!(found.largest < 1e-5, "{name}: {:e}", found.largest);
+    }
+}
+
+/// Both sides round keys and values to the native cache format. Where a key differs in its last
+/// f32 bit, the two sides may round it to neighbours, a step of 2^-11 (2^-8 in BF16): the largest
+/// difference is that of the token whose attention hangs on such a key.
+fn agrees_with_a_native_cache<B: Backend>(backend: impl Fn() -> B) {
+    for name in MODELS {
+        let found = logits(name, backend(), 97);
+        let found = difference(&found, &fixture::expected(name).logits_rounded);
+        println!("{name}: {:.1e} {:.1e}", found.largest, found.typical);
+        assert!(found.largest < 1e-3, "{name}: {:e}", found.largest);
+        assert!(found.typical < 1e-4, "{name}: {:e}", found.typical);
+    }
+}
+
+#[test]
+fn oracle_agrees_with_a_native_cache() {
+    agrees_with_a_native_cache(Oracle::default);
+}

@@ -1,0 +1,165 @@
+//! Tiny models with seeded random weights.
+
+use std::collections::BTreeMap;
+
+use kvassay::backend::TensorData;
+use kvassay::model::{Family, ModelConfig, ModelError, Rope, RopeScaling, WeightSource};
+use kvassay::recipe::NativeDtype;
+use kvassay::schema::FileDigest;
+
+/// Weights held in memory.
+#[derive(Default)]
+pub struct MemoryWeights {
+    pub tensors: BTreeMap<String, (Vec<usize>, TensorData)>,
+    pub files: Vec<FileDigest>,
+}
+
+impl WeightSource for MemoryWeights {
+    fn load(&self, name: &str, shape: &[usize]) -> Result<TensorData, ModelError> {
+        let found = self.tensors.get(name);
+        match found {
+            Some((found, data)) if found == shape => Ok(data.clone()),
+            other => Err(ModelError::Invalid {
+                path: "memory".to_owned(),
+                what: name.to_owned(),
+                found: format!("{:?}", other.map(|(shape, _)| shape)),
+                expected: format!("{shape:?}"),
+            }),
+        }
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    fn files(&self) -> &[FileDigest] {
+        &self.files
+    }
+}
+
+/// Uniform numbers in -1..1 from a counter (splitmix64).
+pub struct Noise(pub u64);
+
+impl Noise {
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn unit(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    pub fn ids(&mut self, count: usize, vocab_size: usize) -> Vec<u32> {
+        (0..count)
+            .map(|_| (self.bits() % vocab_size as u64) as u32)
+            .collect()
+    }
+}
+
+/// Small configuration of a family; every optional part of a layer occurs in one of them.
+pub fn config(family: Family) -> ModelConfig {
+    ModelConfig {
+        family,
+        layers: 2,
+        hidden_size: 24,
+        intermediate_size: 40,
+        heads: 4,
+        kv_heads: if family == Family::Llama { 1 } else { 2 },
+        head_dim: if family == Family::Qwen3 { 16 } else { 8 },
+        vocab_size: 61,
+        context: 96,
+        rms_norm_eps: 1e-5,
+        rope: Rope {
+            theta: 10000.0,
+            scaling: RopeScaling::Default,
+        },
+        qkv_bias: family == Family::Qwen2,
+        attention_output_bias: family == Family::Llama,
+        mlp_bias: family == Family::Llama,
+        qk_norm: family == Family::Qwen3,
+        tied_embeddings: family != Family::Qwen3,
+        native_dtype: if family == Family::Qwen2 {
+            NativeDtype::Bf16
+        } else {
+            NativeDtype::F16
+        },
+    }
+}
+
+/// Names and shapes of every tensor that `config` asks for.
+fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
+    let (hidden, inner, dim) = (
+        config.hidden_size,
+        config.intermediate_size,
+        config.head_dim,
+    );
+    let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
+    let vocab = vec![config.vocab_size, hidden];
+    let mut list = vec![
+        ("model.embed_tokens.weight".to_owned(), vocab.clone()),
+        ("model.norm.weight".to_owned(), vec![hidden]),
+    ];
+    if !config.tied_embeddings {
+        list.push(("lm_head.weight".to_owned(), vocab));
+    }
+    let projections = [
+        ("self_attn.q_proj", queries, hidden, config.qkv_bias),
+        ("self_attn.k_proj", keys, hidden, config.qkv_bias),
+        ("self_attn.v_proj", keys, hidden, config.qkv_bias),
+        (
+            "self_attn.o_proj",
+            hidden,
+            queries,
+            config.attention_output_bias,
+        ),
+        ("mlp.gate_proj", inner, hidden, config.mlp_bias),
+        ("mlp.up_proj", inner, hidden, config.mlp_bias),
+        ("mlp.down_proj", hidden, inner, config.mlp_bias),
+    ];
+    for layer in 0..config.layers {
+        let mut add = |part: String, shape: Vec<usize>| {
+            list.push((format!("model.layers.{layer}.{part}"), shape));
+        };
+        for norm in ["input_layernorm", "post_attention_layernorm"] {
+            add(format!("{norm}.weight"), vec![hidden]);
+        }
+        if config.qk_norm {
+            add("self_attn.q_norm.weight".to_owned(), vec![dim]);
+            add("self_attn.k_norm.weight".to_owned(), vec![dim]);
+        }
+        for (name, out, width, bias) in projections {
+            add(format!("{name}.weight"), vec![out, width]);
+            if bias {
+                add(format!("{name}.bias"), vec![out]);
+            }
+        }
+    }
+    list
+}
+
+/// Random weights with lively attention and logits.
+pub fn weights(config: &ModelConfig, seed: u64) -> MemoryWeights {
+    let mut noise = Noise(seed);
+    let tensors = tensors(config)
+        .into_iter()
+        .map(|(name, shape)| {
+            let count = shape.iter().product();
+            let (offset, gain) = match shape.as_slice() {
+                [_] if name.ends_with("bias") => (0.0, 0.5),
+                [_] => (1.0, 0.3),
+                [_, inner] => (0.0, 3.0 / (*inner as f32).sqrt()),
+                other => panic!("shape {other:?}"),
+            };
+            let data = (0..count).map(|_| offset + gain * noise.unit()).collect();
+            (name, (shape, TensorData::F32(data)))
+        })
+        .collect();
+    MemoryWeights {
+        tensors,
+        files: Vec::new(),
+    }
+}

@@ -1,0 +1,426 @@
+//! A naive backend: every operation as its definition reads, sums in f64, one thread.
+//!
+//! It is an oracle for the decoder and the engine. Nothing in it is shared with a real backend
+//! but the conversion rule of one-byte formats.
+
+use kvassay::backend::{Backend, BackendError, CacheLayout, CacheRow, RotaryTable, TensorData};
+use kvassay::recipe::float8::{dequantise, quantise, saturates, scale_from_absmax};
+use kvassay::recipe::{Component, Format, NativeDtype, ScalePolicy};
+use kvassay::schema::{ComponentTotals, KvTotals, LayerAbsmax};
+
+/// The backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Oracle {
+    /// Native components keep all bits of f32.
+    pub exact: bool,
+}
+
+/// `[rows, width]`.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    pub rows: usize,
+    pub width: usize,
+    pub data: Vec<f32>,
+}
+
+impl Matrix {
+    fn row(&self, row: usize) -> &[f32] {
+        &self.data[row * self.width..][..self.width]
+    }
+}
+
+/// Stored vectors and counters of one component of one slot and layer.
+#[derive(Clone, Debug, Default)]
+struct Side {
+    stored: Vec<f32>,
+    totals: ComponentTotals,
+}
+
+pub struct OracleCache {
+    layout: CacheLayout,
+    /// `[slot][layer]`: keys, values.
+    slots: Vec<Vec<(Side, Side)>>,
+}
+
+fn widen(data: TensorData) -> Vec<f32> {
+    match data {
+        TensorData::F32(v) => v,
+        TensorData::F16(v) => v.into_iter().map(f32::from).collect(),
+        TensorData::Bf16(v) => v.into_iter().map(f32::from).collect(),
+    }
+}
+
+fn native(dtype: NativeDtype, x: f32) -> f32 {
+    match dtype {
+        NativeDtype::F16 => half::f16::from_f32(x).to_f32(),
+        NativeDtype::Bf16 => half::bf16::from_f32(x).to_f32(),
+    }
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| f64::from(*a) * f64::from(*b))
+        .sum()
+}
+
+fn norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
+    let scale = 1.0 / (dot(x, x) / x.len() as f64 + f64::from(eps)).sqrt();
+    x.iter()
+        .zip(weight)
+        .map(|(x, w)| (f64::from(*x) * scale * f64::from(*w)) as f32)
+        .collect()
+}
+
+impl Oracle {
+    fn product(&self, x: &Matrix, weight: &Matrix, bias: Option<&Vec<f32>>) -> Matrix {
+        assert_eq!(x.width, weight.width);
+        let mut data = Vec::with_capacity(x.rows * weight.rows);
+        for row in 0..x.rows {
+            for out in 0..weight.rows {
+                let bias = bias.map_or(0.0, |bias| f64::from(bias[out]));
+                data.push((dot(x.row(row), weight.row(out)) + bias) as f32);
+            }
+        }
+        Matrix {
+            rows: x.rows,
+            width: weight.rows,
+            data,
+        }
+    }
+
+    fn store_side(
+        &self,
+        layout: &CacheLayout,
+        component: Component,
+        fixed: Option<f32>,
+        side: &mut Side,
+        vectors: &[f32],
+    ) {
+        for vector in vectors.chunks(layout.head_dim) {
+            self.store_vector(layout, component, fixed, side, vector);
+        }
+    }
+
+    fn store_vector(
+        &self,
+        layout: &CacheLayout,
+        component: Component,
+        fixed: Option<f32>,
+        side: &mut Side,
+        vector: &[f32],
+    ) {
+        let totals = &mut side.totals;
+        totals.elements += vector.len() as u64;
+        totals.bytes += vector.len() as u64 * component.format.element_bytes();
+        let Some(format) = component.format.byte_format() else {
+            side.stored.extend(vector.iter().map(|&x| match self.exact {
+                true => x,
+                false => native(layout.native, x),
+            }));
+            return;
+        };
+        let scale = match component.scale.unwrap() {
+            ScalePolicy::Fixed => scale_from_absmax(format, fixed.unwrap()),
+            ScalePolicy::Dynamic => {
+                totals.bytes += 4;
+                scale_from_absmax(format, vector.iter().fold(0.0, |m, x| x.abs().max(m)))
+            }
+        };
+        totals.scale_min = Some(totals.scale_min.map_or(scale, |low| low.min(scale)));
+        totals.scale_max = Some(totals.scale_max.map_or(scale, |high| high.max(scale)));
+        for &x in vector {
+            let value = dequantise(format, quantise(format, x, scale), scale);
+            totals.saturated += u64::from(saturates(format, x, scale));
+            totals.changed += u64::from(value != native(layout.native, x));
+            side.stored.push(value);
+        }
+    }
+}
+
+impl Backend for Oracle {
+    type Tensor = Matrix;
+    type Weight = Matrix;
+    type Vector = Vec<f32>;
+    type Cache = OracleCache;
+
+    fn device(&self) -> String {
+        "oracle".to_owned()
+    }
+
+    fn arithmetic(&self) -> String {
+        "f64".to_owned()
+    }
+
+    fn weight(&self, data: TensorData, out: usize, inner: usize) -> Result<Matrix, BackendError> {
+        assert_eq!(data.len(), out * inner);
+        Ok(Matrix {
+            rows: out,
+            width: inner,
+            data: widen(data),
+        })
+    }
+
+    fn vector(&self, data: TensorData) -> Result<Vec<f32>, BackendError> {
+        Ok(widen(data))
+    }
+
+    fn tensor(&self, rows: usize, width: usize) -> Result<Matrix, BackendError> {
+        Ok(Matrix {
+            rows,
+            width,
+            data: vec![f32::NAN; rows * width],
+        })
+    }
+
+    fn resize(&self, tensor: &mut Matrix, rows: usize) -> Result<(), BackendError> {
+        tensor.rows = rows;
+        // Whoever reads rows that were not written must notice.
+        tensor.data = vec![f32::NAN; rows * tensor.width];
+        Ok(())
+    }
+
+    fn cache(&self, layout: &CacheLayout) -> Result<OracleCache, BackendError> {
+        if layout.recipe.q != Format::Native {
+            return Err(BackendError::Unsupported(format!("q={}", layout.recipe.q)));
+        }
+        let empty = vec![Default::default(); layout.layers];
+        Ok(OracleCache {
+            layout: layout.clone(),
+            slots: vec![empty; layout.slots],
+        })
+    }
+
+    fn embed(&self, table: &Matrix, ids: &[u32], x: &mut Matrix) -> Result<(), BackendError> {
+        assert_eq!(x.rows, ids.len());
+        x.data = ids
+            .iter()
+            .flat_map(|&id| table.row(id as usize).to_vec())
+            .collect();
+        Ok(())
+    }
+
+    fn rms_norm(
+        &self,
+        x: &Matrix,
+        weight: &Vec<f32>,
+        eps: f32,
+        out: &mut Matrix,
+    ) -> Result<(), BackendError> {
+        assert_eq!((x.rows, x.width), (out.rows, out.width));
+        out.data = (0..x.rows)
+            .flat_map(|row| norm(x.row(row), weight, eps))
+            .collect();
+        Ok(())
+    }
+
+    fn rms_norm_heads(
+        &self,
+        x: &mut Matrix,
+        weight: &Vec<f32>,
+        eps: f32,
+    ) -> Result<(), BackendError> {
+        x.data = x
+            .data
+            .chunks(weight.len())
+            .flat_map(|head| norm(head, weight, eps))
+            .collect();
+        Ok(())
+    }
+
+    fn matmul(
+        &self,
+        x: &Matrix,
+        weight: &Matrix,
+        bias: Option<&Vec<f32>>,
+        out: &mut Matrix,
+    ) -> Result<(), BackendError> {
+        assert_eq!((out.rows, out.width), (x.rows, weight.rows));
+        *out = self.product(x, weight, bias);
+        Ok(())
+    }
+
+    fn matmul_add(
+        &self,
+        x: &Matrix,
+        weight: &Matrix,
+        bias: Option<&Vec<f32>>,
+        residual: &mut Matrix,
+    ) -> Result<(), BackendError> {
+        assert_eq!((residual.rows, residual.width), (x.rows, weight.rows));
+        let product = self.product(x, weight, bias);
+        for (sum, term) in residual.data.iter_mut().zip(product.data) {
+            *sum += term;
+        }
+        Ok(())
+    }
+
+    fn rotary(
+        &self,
+        x: &mut Matrix,
+        table: &RotaryTable,
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError> {
+        assert_eq!(x.rows, rows.len());
+        let half = table.half;
+        for (row, place) in x.data.chunks_mut(x.width).zip(rows) {
+            let angles = place.position * half..(place.position + 1) * half;
+            let (cos, sin) = (&table.cos[angles.clone()], &table.sin[angles]);
+            for head in row.chunks_mut(2 * half) {
+                for i in 0..half {
+                    let (a, b) = (head[i], head[i + half]);
+                    head[i] = a * cos[i] - b * sin[i];
+                    head[i + half] = b * cos[i] + a * sin[i];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn store(
+        &self,
+        cache: &mut OracleCache,
+        layer: usize,
+        k: &Matrix,
+        v: &Matrix,
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError> {
+        assert_eq!((k.rows, v.rows), (rows.len(), rows.len()));
+        let layout = cache.layout.clone();
+        let (k_component, v_component) = layout.recipe.components_at(layer, layout.layers);
+        let fixed = layout.absmax.as_ref().map(|absmax| absmax[layer]);
+        for (index, row) in rows.iter().enumerate() {
+            assert!(row.position < layout.slot_tokens, "slot overflows");
+            let (keys, values) = &mut cache.slots[row.slot][layer];
+            let width = layout.kv_heads * layout.head_dim;
+            assert_eq!(
+                keys.stored.len(),
+                row.position * width,
+                "a gap in the cache"
+            );
+            let scale = fixed.map(|absmax| absmax.k);
+            self.store_side(&layout, k_component, scale, keys, k.row(index));
+            let scale = fixed.map(|absmax| absmax.v);
+            self.store_side(&layout, v_component, scale, values, v.row(index));
+        }
+        Ok(())
+    }
+
+    fn attend(
+        &self,
+        cache: &OracleCache,
+        layer: usize,
+        q: &Matrix,
+        rows: &[CacheRow],
+        out: &mut Matrix,
+    ) -> Result<(), BackendError> {
+        assert_eq!((q.rows, out.rows), (rows.len(), rows.len()));
+        let (dim, kv_heads) = (cache.layout.head_dim, cache.layout.kv_heads);
+        let group = q.width / dim / kv_heads;
+        out.data.clear();
+        for (index, row) in rows.iter().enumerate() {
+            let (keys, values) = &cache.slots[row.slot][layer];
+            for (head, query) in q.row(index).chunks(dim).enumerate() {
+                let at = |token: usize| (token * kv_heads + head / group) * dim;
+                let scores: Vec<f64> = (0..=row.position)
+                    .map(|t| dot(query, &keys.stored[at(t)..][..dim]) / (dim as f64).sqrt())
+                    .collect();
+                let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+                let total: f64 = weights.iter().sum();
+                for i in 0..dim {
+                    let value = |t: usize| f64::from(values.stored[at(t) + i]);
+                    let sum: f64 = weights.iter().enumerate().map(|(t, w)| w * value(t)).sum();
+                    out.data.push((sum / total) as f32);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn silu_mul(&self, gate: &Matrix, up: &Matrix, out: &mut Matrix) -> Result<(), BackendError> {
+        assert_eq!((gate.rows, up.rows), (out.rows, out.rows));
+        out.data = gate
+            .data
+            .iter()
+            .zip(&up.data)
+            .map(|(g, u)| {
+                let g = f64::from(*g);
+                (g / (1.0 + (-g).exp()) * f64::from(*u)) as f32
+            })
+            .collect();
+        Ok(())
+    }
+
+    fn gather(&self, x: &Matrix, rows: &[usize], out: &mut Matrix) -> Result<(), BackendError> {
+        assert_eq!(out.rows, rows.len());
+        out.data = rows.iter().flat_map(|&row| x.row(row).to_vec()).collect();
+        Ok(())
+    }
+
+    fn argmax(&self, logits: &Matrix) -> Result<Vec<u32>, BackendError> {
+        (0..logits.rows)
+            .map(|row| {
+                let row = logits.row(row);
+                if row.iter().any(|x| x.is_nan()) {
+                    return Err(BackendError::Device("NaN in logits".to_owned()));
+                }
+                let mut best = 0;
+                for (id, x) in row.iter().enumerate() {
+                    if *x > row[best] {
+                        best = id;
+                    }
+                }
+                Ok(best as u32)
+            })
+            .collect()
+    }
+
+    fn nll(&self, logits: &Matrix, targets: &[u32]) -> Result<Vec<f64>, BackendError> {
+        assert_eq!(logits.rows, targets.len());
+        Ok((0..logits.rows)
+            .map(|row| {
+                let row: Vec<f64> = logits.row(row).iter().map(|x| f64::from(*x)).collect();
+                let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = row.iter().map(|x| (x - largest).exp()).sum();
+                (row, largest + sum.ln())
+            })
+            .zip(targets)
+            .map(|((row, total), &target)| total - row[target as usize])
+            .collect())
+    }
+
+    fn to_host(&self, x: &Matrix) -> Result<Vec<f32>, BackendError> {
+        Ok(x.data.clone())
+    }
+
+    fn reset_slot(&self, cache: &mut OracleCache, slot: usize) -> Result<(), BackendError> {
+        cache.slots[slot] = vec![Default::default(); cache.layout.layers];
+        Ok(())
+    }
+
+    fn slot_totals(&self, cache: &OracleCache, slot: usize) -> Result<Vec<KvTotals>, BackendError> {
+        Ok(cache.slots[slot]
+            .iter()
+            .map(|(k, v)| KvTotals {
+                k: k.totals.clone(),
+                v: v.totals.clone(),
+            })
+            .collect())
+    }
+
+    fn slot_absmax(
+        &self,
+        cache: &OracleCache,
+        slot: usize,
+    ) -> Result<Vec<LayerAbsmax>, BackendError> {
+        let largest = |side: &Side| side.stored.iter().fold(0.0, |m: f32, x| m.max(x.abs()));
+        Ok(cache.slots[slot]
+            .iter()
+            .map(|(k, v)| LayerAbsmax {
+                k: largest(k),
+                v: largest(v),
+            })
+            .collect())
+    }
+}
