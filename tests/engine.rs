@@ -1,5 +1,8 @@
 //! The local engine over the naive backend: what it generates and scores, and what it refuses.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use kvassay::backend::{Backend, CacheLayout, CacheRow, TensorData};
@@ -10,7 +13,7 @@ use kvassay::model::{Decoder, Family, ModelConfig, Workspace};
 use kvassay::recipe::Recipe;
 use kvassay::schema::{Finish, KvTotals};
 use support::engines::{self, Log, generate, layout, score, setup};
-use support::models::{self, Noise};
+use support::models::{self, MemoryWeights, Noise};
 use support::oracle::Oracle;
 
 const SEED: u64 = 11;
@@ -218,22 +221,11 @@ fn bad_cases_fail_alone() {
     );
 }
 
-/// Token 7 has an embedding that is not a number.
-#[test]
-fn a_nan_concerns_its_own_sequence() {
-    let config = models::config(Family::Qwen3);
-    let sound = models::weights(&config, SEED);
-    let mut broken = models::weights(&config, SEED);
-    let table = broken.tensors.get_mut("model.embed_tokens.weight").unwrap();
-    let TensorData::F32(table) = &mut table.1 else {
-        panic!("embedding is not f32");
-    };
-    table[7 * config.hidden_size] = f32::NAN;
-    let mut engine = engines::engine(&config, &broken, Oracle::default(), &[7]);
-    let mut reference = engines::engine(&config, &sound, Oracle::default(), &[7]);
+/// Requests of which only the second holds token 7, run together and one by one on an engine
+/// that cannot compute that token.
+fn only_token_7_fails(mut engine: LocalEngine<Oracle>, word: &str) {
     let without = |seed| Noise(seed).ids(8, 7);
-    let with = vec![1, 2, 7, 3];
-    let requests: Vec<GenerateRequest> = [without(1), with.clone(), without(2)]
+    let requests: Vec<GenerateRequest> = [without(1), vec![1, 2, 7], without(2)]
         .into_iter()
         .map(|prompt_ids| GenerateRequest {
             prompt_ids,
@@ -243,26 +235,58 @@ fn a_nan_concerns_its_own_sequence() {
     let windows: Vec<ScoreRequest> = requests
         .iter()
         .map(|request| ScoreRequest {
-            ids: request.prompt_ids.clone(),
+            ids: [request.prompt_ids.as_slice(), &[3]].concat(),
             targets: 2,
         })
         .collect();
     let mut arm = setup("native", &[], layout(3, 64));
     arm.probe = vec![1, 2, 3];
     engine.open_arm(&arm).unwrap();
-    reference.open_arm(&arm).unwrap();
-    let (found, expected) = (
+    let (generations, scores) = (
         generate(&mut engine, &requests),
-        generate(&mut reference, &requests),
-    );
-    assert_eq!((&found[0], &found[2]), (&expected[0], &expected[2]));
-    assert!(found[1].as_ref().unwrap_err().to_string().contains("NaN"));
-    let (found, expected) = (
         score(&mut engine, &windows),
-        score(&mut reference, &windows),
     );
-    assert_eq!((&found[0], &found[2]), (&expected[0], &expected[2]));
-    assert!(found[1].is_err());
+    for at in [0, 2] {
+        let alone = generate(&mut engine, &requests[at..=at]);
+        assert_eq!(generations[at], alone[0]);
+        assert!(alone[0].is_ok());
+        assert_eq!(scores[at], score(&mut engine, &windows[at..=at])[0]);
+        assert!(scores[at].is_ok());
+    }
+    for message in [
+        generations[1].as_ref().unwrap_err().to_string(),
+        scores[1].as_ref().unwrap_err().to_string(),
+    ] {
+        assert!(message.contains("token 2"), "{message}");
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+fn f32s<'a>(weights: &'a mut MemoryWeights, name: &str) -> &'a mut Vec<f32> {
+    match &mut weights.tensors.get_mut(name).unwrap().1 {
+        TensorData::F32(data) => data,
+        other => panic!("{name}: {} elements are not f32", other.len()),
+    }
+}
+
+#[test]
+fn a_key_that_is_not_finite_concerns_its_own_sequence() {
+    let config = models::config(Family::Qwen3);
+    let mut weights = models::weights(&config, SEED);
+    f32s(&mut weights, "model.embed_tokens.weight")[7 * config.hidden_size] = f32::NAN;
+    let engine = engines::engine(&config, &weights, Oracle::default(), &[7]);
+    only_token_7_fails(engine, "layer 0");
+}
+
+/// Token 7 overflows in the MLP of the last layer: its keys and values are sound, its logits not.
+#[test]
+fn a_logit_that_is_not_finite_concerns_its_own_sequence() {
+    let config = models::config(Family::Qwen3);
+    let mut weights = models::weights(&config, SEED);
+    f32s(&mut weights, "model.embed_tokens.weight")[7 * config.hidden_size] = 1e4;
+    f32s(&mut weights, "model.layers.1.mlp.up_proj.weight")[0] = 1e38;
+    let engine = engines::engine(&config, &weights, Oracle::default(), &[7]);
+    only_token_7_fails(engine, "logit");
 }
 
 #[test]

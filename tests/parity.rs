@@ -1,8 +1,12 @@
 //! Logits of the decoder against those of transformers, on tiny models of every family and rotary
 //! variant (`fixtures/parity/make_parity.py`).
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
+use kvassay::backend::cpu::CpuBackend;
 use kvassay::backend::{Backend, CacheLayout, CacheRow};
 use kvassay::model::{Decoder, Workspace};
 use kvassay::recipe::Recipe;
@@ -102,7 +106,7 @@ fn agrees_with_a_native_cache<B: Backend>(backend: impl Fn() -> B) {
         let found = logits(name, backend(), 97);
         let found = difference(&found, &fixture::expected(name).logits_rounded);
         println!("{name}: {:.1e} {:.1e}", found.largest, found.typical);
-        assert!(found.largest < 1e-3, "{name}: {:e}", found.largest);
+        assert!(found.largest < 4e-4, "{name}: {:e}", found.largest);
         assert!(found.typical < 1e-4, "{name}: {:e}", found.typical);
     }
 }
@@ -110,4 +114,9 @@ fn agrees_with_a_native_cache<B: Backend>(backend: impl Fn() -> B) {
 #[test]
 fn oracle_agrees_with_a_native_cache() {
     agrees_with_a_native_cache(Oracle::default);
+}
+
+#[test]
+fn cpu_agrees_with_a_native_cache() {
+    agrees_with_a_native_cache(CpuBackend::new);
 }

@@ -108,4 +108,10 @@ pub enum RopeScaling {
         /// Whether correction bounds are truncated to whole dimensions.
         truncate: bool,
     },
+    /// Divisors of every inverse frequency, as GGUF files carry them in `rope_freqs.weight`:
+    /// `inv_freq[i] = theta^(-2i / head_dim) / factors[i]`.
+    FrequencyFactors {
+        /// `[head_dim / 2]`, each above 0.
+        factors: Vec<f32>,
+    },
 }

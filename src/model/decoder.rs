@@ -32,14 +32,19 @@ struct Projection<B: Backend> {
     bias: Option<B::Vector>,
 }
 
+/// Norms over query and key head vectors, `[head_dim]`.
+struct HeadNorms<B: Backend> {
+    q: B::Vector,
+    k: B::Vector,
+}
+
 /// One decoder layer.
 struct Layer<B: Backend> {
     input_norm: B::Vector,
     q: Projection<B>,
     k: Projection<B>,
     v: Projection<B>,
-    /// Norms over head vectors, `[head_dim]`: queries, keys.
-    qk_norm: Option<(B::Vector, B::Vector)>,
+    qk_norm: Option<HeadNorms<B>>,
     output: Projection<B>,
     post_attention_norm: B::Vector,
     gate: Projection<B>,
@@ -132,8 +137,8 @@ impl<B: Backend> Decoder<B> {
         backend.rms_norm(&ws.x, &layer.input_norm, eps, &mut ws.normed)?;
         layer.k.apply(backend, &ws.normed, &mut ws.k)?;
         layer.v.apply(backend, &ws.normed, &mut ws.v)?;
-        if let Some((_, norm)) = &layer.qk_norm {
-            backend.rms_norm_heads(&mut ws.k, norm, eps)?;
+        if let Some(norms) = &layer.qk_norm {
+            backend.rms_norm_heads(&mut ws.k, &norms.k, eps)?;
         }
         backend.rotary(&mut ws.k, &ws.rotary, rows)?;
         backend.store(cache, index, &ws.k, &ws.v, rows)
@@ -151,8 +156,8 @@ impl<B: Backend> Decoder<B> {
         let backend = &self.backend;
         let ws = workspace;
         layer.q.apply(backend, &ws.normed, &mut ws.q)?;
-        if let Some((norm, _)) = &layer.qk_norm {
-            backend.rms_norm_heads(&mut ws.q, norm, self.config.rms_norm_eps)?;
+        if let Some(norms) = &layer.qk_norm {
+            backend.rms_norm_heads(&mut ws.q, &norms.q, self.config.rms_norm_eps)?;
         }
         backend.rotary(&mut ws.q, &ws.rotary, rows)?;
         backend.attend(cache, index, &ws.q, rows, &mut ws.attended)?;

@@ -11,6 +11,9 @@ use crate::backend::RotaryTable;
 use super::{Rope, RopeScaling};
 
 /// Inverse frequencies, `[head_dim / 2]`: radians per position, before any table is made.
+///
+/// Frequency factors that are not `head_dim / 2` in number are a broken config: the frequencies
+/// then fall short, and [`extend_table`] panics rather than rotate by wrong angles.
 pub fn inverse_frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
     let periods = periods(rope.theta, head_dim);
     match &rope.scaling {
@@ -54,6 +57,11 @@ pub fn inverse_frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
             let ramp = Ramp::new(low.max(0.0), high.min(head_dim as f64 - 1.0));
             yarn(&periods, *factor as f32, &ramp)
         }
+        RopeScaling::FrequencyFactors { factors } => periods
+            .iter()
+            .zip(factors)
+            .map(|(period, factor)| 1.0 / period / factor)
+            .collect(),
     }
 }
 
@@ -63,7 +71,10 @@ pub fn attention_factor(rope: &Rope) -> f32 {
         RopeScaling::Yarn {
             attention_factor, ..
         } => *attention_factor as f32,
-        RopeScaling::Default | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. } => 1.0,
+        RopeScaling::Default
+        | RopeScaling::Linear { .. }
+        | RopeScaling::Llama3 { .. }
+        | RopeScaling::FrequencyFactors { .. } => 1.0,
     }
 }
 
@@ -77,12 +88,16 @@ pub fn empty_table(head_dim: usize) -> RotaryTable {
 }
 
 /// Appends rows until the table covers positions `0..positions`; rows that stand already stay.
+///
+/// # Panics
+/// See [`inverse_frequencies`].
 pub fn extend_table(table: &mut RotaryTable, rope: &Rope, positions: usize) {
     let present = table.cos.len() / table.half;
     if present >= positions {
         return;
     }
     let frequencies = inverse_frequencies(rope, 2 * table.half);
+    assert_eq!(frequencies.len(), table.half, "one frequency per pair");
     let factor = attention_factor(rope);
     for position in present..positions {
         for frequency in &frequencies {

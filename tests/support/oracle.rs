@@ -29,11 +29,25 @@ impl Matrix {
     }
 }
 
-/// Stored vectors and counters of one component of one slot and layer.
+/// Stored vectors and counters of one component of one slot and layer, per token.
 #[derive(Clone, Debug, Default)]
 struct Side {
     stored: Vec<f32>,
-    totals: ComponentTotals,
+    totals: Vec<ComponentTotals>,
+}
+
+impl Side {
+    fn truncate(&mut self, tokens: usize, width: usize) {
+        assert!(tokens <= self.totals.len(), "a gap in the cache");
+        self.stored.truncate(tokens * width);
+        self.totals.truncate(tokens);
+    }
+
+    fn sum(&self) -> ComponentTotals {
+        let mut sum = ComponentTotals::default();
+        self.totals.iter().for_each(|token| sum.merge(token));
+        sum
+    }
 }
 
 pub struct OracleCache {
@@ -89,7 +103,8 @@ impl Oracle {
         }
     }
 
-    fn store_side(
+    /// Appends one token's vectors of one component.
+    fn store_token(
         &self,
         layout: &CacheLayout,
         component: Component,
@@ -97,9 +112,12 @@ impl Oracle {
         side: &mut Side,
         vectors: &[f32],
     ) {
+        let mut totals = ComponentTotals::default();
         for vector in vectors.chunks(layout.head_dim) {
-            self.store_vector(layout, component, fixed, side, vector);
+            let stored = self.store_vector(layout, component, fixed, &mut totals, vector);
+            side.stored.extend(stored);
         }
+        side.totals.push(totals);
     }
 
     fn store_vector(
@@ -107,18 +125,20 @@ impl Oracle {
         layout: &CacheLayout,
         component: Component,
         fixed: Option<f32>,
-        side: &mut Side,
+        totals: &mut ComponentTotals,
         vector: &[f32],
-    ) {
-        let totals = &mut side.totals;
+    ) -> Vec<f32> {
         totals.elements += vector.len() as u64;
         totals.bytes += vector.len() as u64 * component.format.element_bytes();
         let Some(format) = component.format.byte_format() else {
-            side.stored.extend(vector.iter().map(|&x| match self.exact {
-                true => x,
-                false => native(layout.native, x),
-            }));
-            return;
+            let keep = |&x: &f32| {
+                if self.exact {
+                    x
+                } else {
+                    native(layout.native, x)
+                }
+            };
+            return vector.iter().map(keep).collect();
         };
         let scale = match component.scale.unwrap() {
             ScalePolicy::Fixed => scale_from_absmax(format, fixed.unwrap()),
@@ -127,14 +147,18 @@ impl Oracle {
                 scale_from_absmax(format, vector.iter().fold(0.0, |m, x| x.abs().max(m)))
             }
         };
-        totals.scale_min = Some(totals.scale_min.map_or(scale, |low| low.min(scale)));
-        totals.scale_max = Some(totals.scale_max.map_or(scale, |high| high.max(scale)));
-        for &x in vector {
+        totals.merge(&ComponentTotals {
+            scale_min: Some(scale),
+            scale_max: Some(scale),
+            ..ComponentTotals::default()
+        });
+        let mut store = |&x: &f32| {
             let value = dequantise(format, quantise(format, x, scale), scale);
             totals.saturated += u64::from(saturates(format, x, scale));
             totals.changed += u64::from(value != native(layout.native, x));
-            side.stored.push(value);
-        }
+            value
+        };
+        vector.iter().map(&mut store).collect()
     }
 }
 
@@ -292,16 +316,24 @@ impl Backend for Oracle {
         for (index, row) in rows.iter().enumerate() {
             assert!(row.position < layout.slot_tokens, "slot overflows");
             let (keys, values) = &mut cache.slots[row.slot][layer];
+            if let Some(x) = k
+                .row(index)
+                .iter()
+                .chain(v.row(index))
+                .find(|x| !x.is_finite())
+            {
+                return Err(BackendError::NotFinite {
+                    row: index,
+                    what: format!("layer {layer}: found {x}"),
+                });
+            }
             let width = layout.kv_heads * layout.head_dim;
-            assert_eq!(
-                keys.stored.len(),
-                row.position * width,
-                "a gap in the cache"
-            );
             let scale = fixed.map(|absmax| absmax.k);
-            self.store_side(&layout, k_component, scale, keys, k.row(index));
+            keys.truncate(row.position, width);
+            self.store_token(&layout, k_component, scale, keys, k.row(index));
             let scale = fixed.map(|absmax| absmax.v);
-            self.store_side(&layout, v_component, scale, values, v.row(index));
+            values.truncate(row.position, width);
+            self.store_token(&layout, v_component, scale, values, v.row(index));
         }
         Ok(())
     }
@@ -361,10 +393,14 @@ impl Backend for Oracle {
     fn argmax(&self, logits: &Matrix) -> Result<Vec<u32>, BackendError> {
         (0..logits.rows)
             .map(|row| {
-                let row = logits.row(row);
-                if row.iter().any(|x| x.is_nan()) {
-                    return Err(BackendError::Device("NaN in logits".to_owned()));
+                let row = (row, logits.row(row));
+                if row.1.iter().any(|x| x.is_nan()) {
+                    return Err(BackendError::NotFinite {
+                        row: row.0,
+                        what: "NaN in logits".to_owned(),
+                    });
                 }
+                let row = row.1;
                 let mut best = 0;
                 for (id, x) in row.iter().enumerate() {
                     if *x > row[best] {
@@ -378,6 +414,7 @@ impl Backend for Oracle {
 
     fn nll(&self, logits: &Matrix, targets: &[u32]) -> Result<Vec<f64>, BackendError> {
         assert_eq!(logits.rows, targets.len());
+        self.argmax(logits)?;
         Ok((0..logits.rows)
             .map(|row| {
                 let row: Vec<f64> = logits.row(row).iter().map(|x| f64::from(*x)).collect();
@@ -394,6 +431,20 @@ impl Backend for Oracle {
         Ok(x.data.clone())
     }
 
+    fn truncate_slot(
+        &self,
+        cache: &mut OracleCache,
+        slot: usize,
+        tokens: usize,
+    ) -> Result<(), BackendError> {
+        let width = cache.layout.kv_heads * cache.layout.head_dim;
+        for (keys, values) in &mut cache.slots[slot] {
+            keys.truncate(tokens, width);
+            values.truncate(tokens, width);
+        }
+        Ok(())
+    }
+
     fn reset_slot(&self, cache: &mut OracleCache, slot: usize) -> Result<(), BackendError> {
         cache.slots[slot] = vec![Default::default(); cache.layout.layers];
         Ok(())
@@ -403,8 +454,8 @@ impl Backend for Oracle {
         Ok(cache.slots[slot]
             .iter()
             .map(|(k, v)| KvTotals {
-                k: k.totals.clone(),
-                v: v.totals.clone(),
+                k: k.sum(),
+                v: v.sum(),
             })
             .collect())
     }

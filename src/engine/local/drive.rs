@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::backend::{Backend, BackendError};
+use crate::backend::{Backend, BackendError, CacheRow};
 use crate::engine::{BatchLayout, CaseError};
 use crate::model::{Decoder, Workspace};
 use crate::schema::{KvTotals, LayerAbsmax};
@@ -19,7 +19,7 @@ pub(super) trait Task {
     /// The target of a wanted row, for tasks that score one.
     fn target(&self, sequence: &Self::Sequence, position: usize) -> u32;
 
-    /// Reads the wanted rows, all of whose logits are numbers.
+    /// Reads the wanted rows.
     fn read<B: Backend>(
         &self,
         backend: &B,
@@ -100,55 +100,50 @@ impl<B: Backend> Driver<'_, B> {
             if lanes.is_empty() {
                 return Ok(());
             }
-            let pass = plan(&mut lanes, self.layout.prefill_chunk);
-            let failed = self.step(task, &pass, &mut lanes)?;
+            let mut pass = plan(&mut lanes, self.layout.prefill_chunk);
+            let planned = pass.rows.len();
+            let failed = self.step(task, &mut pass, &mut lanes)?;
             self.retire(task, &mut lanes, failed, &mut free)?;
-            if task.progress(pass.rows.len() as u64).is_break() {
+            if task.progress(planned as u64).is_break() {
                 return Ok(());
             }
         }
     }
 
     /// One forward pass; returns which lanes failed.
+    ///
+    /// A number that is not finite concerns its own sequence only. The others run again without
+    /// it: what they store twice is the same, and rows do not influence each other's bits.
     fn step<T: Task>(
         &mut self,
         task: &T,
-        pass: &Pass,
+        pass: &mut Pass,
         lanes: &mut [Lane<T::Sequence>],
     ) -> Result<Vec<Option<CaseError>>, BackendError> {
         let mut failed = vec![None; lanes.len()];
-        let logits = self.decoder.forward(
-            self.cache,
-            &pass.rows,
-            &pass.ids,
-            &pass.wanted,
-            self.workspace,
-        )?;
-        let Some(logits) = logits else {
-            return Ok(failed);
-        };
-        let targets: Vec<u32> = pass
-            .picks
-            .iter()
-            .map(|pick| task.target(&lanes[pick.lane].sequence, pick.position))
-            .collect();
-        let backend = self.decoder.backend();
-        let vocab = self.decoder.config().vocab_size;
-        let values = match task.read(backend, logits, &targets) {
-            Ok(values) => values.into_iter().map(Some).collect(),
-            Err(error) => read_sound_rows(task, backend, logits, &targets, vocab, error)?,
-        };
-        for (&Pick { lane, position }, value) in pass.picks.iter().zip(values) {
-            if failed[lane].is_some() {
-                continue;
+        while !pass.rows.is_empty() {
+            let logits = self.decoder.forward(
+                self.cache,
+                &pass.rows,
+                &pass.ids,
+                &pass.wanted,
+                self.workspace,
+            );
+            match logits {
+                Ok(Some(logits)) => {
+                    let values = read(self.decoder, task, logits, pass, lanes, &mut failed)?;
+                    accept(task, lanes, &mut failed, values);
+                    break;
+                }
+                Ok(None) => break,
+                Err(BackendError::NotFinite { row, what }) => {
+                    let CacheRow { slot, position } = pass.rows[row];
+                    let owner = lanes.iter().position(|lane| lane.slot == slot);
+                    failed[owner.unwrap_or_default()] = Some(not_finite(position, &what));
+                    pass.remove_slot(slot);
+                }
+                Err(other) => return Err(other),
             }
-            let accepted = match value {
-                Some(value) => task.accept(&mut lanes[lane].sequence, value),
-                None => Err(CaseError(format!(
-                    "logits at position {position} hold a NaN"
-                ))),
-            };
-            failed[lane] = accepted.err();
         }
         Ok(failed)
     }
@@ -184,35 +179,58 @@ impl<B: Backend> Driver<'_, B> {
     }
 }
 
-/// Reads the rows without a NaN after the backend refused the whole; a NaN concerns its own
-/// sequence only. Rows do not influence each other's bits, so the others lose nothing.
-fn read_sound_rows<B: Backend, T: Task>(
+/// Reads the wanted rows: indices of picks with their values. Lanes with a logit that is not
+/// finite fail, and the rest is read without them.
+fn read<B: Backend, T: Task>(
+    decoder: &Decoder<B>,
     task: &T,
-    backend: &B,
     logits: &B::Tensor,
-    targets: &[u32],
-    vocab: usize,
-    error: BackendError,
-) -> Result<Vec<Option<T::Value>>, BackendError> {
-    let host = backend.to_host(logits)?;
-    let sound: Vec<usize> = host
-        .chunks(vocab)
-        .enumerate()
-        .filter(|(_, row)| !row.iter().any(|logit| logit.is_nan()))
-        .map(|(index, _)| index)
-        .collect();
-    if sound.len() == targets.len() {
-        // Not a NaN: the backend itself failed.
-        return Err(error);
-    }
-    let mut values: Vec<Option<T::Value>> = targets.iter().map(|_| None).collect();
-    if !sound.is_empty() {
-        let mut kept = backend.tensor(sound.len(), vocab)?;
-        backend.gather(logits, &sound, &mut kept)?;
-        let kept_targets: Vec<u32> = sound.iter().map(|&row| targets[row]).collect();
-        for (&row, value) in sound.iter().zip(task.read(backend, &kept, &kept_targets)?) {
-            values[row] = Some(value);
+    pass: &Pass,
+    lanes: &[Lane<T::Sequence>],
+    failed: &mut [Option<CaseError>],
+) -> Result<Vec<(Pick, T::Value)>, BackendError> {
+    let backend = decoder.backend();
+    let target = |pick: &Pick| task.target(&lanes[pick.lane].sequence, pick.position);
+    let targets =
+        |rows: &[usize]| -> Vec<u32> { rows.iter().map(|&row| target(&pass.picks[row])).collect() };
+    let mut rows: Vec<usize> = (0..pass.picks.len()).collect();
+    let mut values = task.read(backend, logits, &targets(&rows));
+    loop {
+        match values {
+            Ok(values) => {
+                let picks = rows.into_iter().map(|row| pass.picks[row]);
+                return Ok(picks.zip(values).collect());
+            }
+            Err(BackendError::NotFinite { row, what }) => {
+                let Pick { lane, position } = pass.picks[rows[row]];
+                failed[lane] = Some(not_finite(position, &what));
+                rows.retain(|&row| pass.picks[row].lane != lane);
+                if rows.is_empty() {
+                    return Ok(Vec::new());
+                }
+                let mut kept = backend.tensor(rows.len(), decoder.config().vocab_size)?;
+                backend.gather(logits, &rows, &mut kept)?;
+                values = task.read(backend, &kept, &targets(&rows));
+            }
+            Err(other) => return Err(other),
         }
     }
-    Ok(values)
+}
+
+/// Hands values to their sequences.
+fn accept<T: Task>(
+    task: &T,
+    lanes: &mut [Lane<T::Sequence>],
+    failed: &mut [Option<CaseError>],
+    values: Vec<(Pick, T::Value)>,
+) {
+    for (pick, value) in values {
+        if failed[pick.lane].is_none() {
+            failed[pick.lane] = task.accept(&mut lanes[pick.lane].sequence, value).err();
+        }
+    }
+}
+
+fn not_finite(position: usize, what: &str) -> CaseError {
+    CaseError(format!("token {position}: {what}"))
 }

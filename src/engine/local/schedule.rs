@@ -80,6 +80,24 @@ impl Pass {
         }
         lane.stored += count;
     }
+
+    /// Takes a slot's rows out.
+    pub fn remove_slot(&mut self, slot: usize) {
+        let old = std::mem::take(self);
+        let mut wanted = old.wanted.into_iter().zip(old.picks).peekable();
+        for (index, (row, id)) in old.rows.into_iter().zip(old.ids).enumerate() {
+            let pick = wanted.next_if(|(wanted, _)| *wanted == index);
+            if row.slot == slot {
+                continue;
+            }
+            if let Some((_, pick)) = pick {
+                self.wanted.push(self.rows.len());
+                self.picks.push(pick);
+            }
+            self.rows.push(row);
+            self.ids.push(id);
+        }
+    }
 }
 
 /// Plans the next pass and marks its tokens as stored: every lane that waits for one token (those
@@ -153,6 +171,27 @@ mod tests {
         assert_eq!(second.ids, [102, 103, 104, 105, 106, 107, 108]);
         assert!(lanes.iter().all(Lane::is_finished));
         assert_eq!(plan(&mut lanes, 7), Pass::default());
+    }
+
+    #[test]
+    fn a_slot_can_be_taken_out() {
+        let mut lanes = [lane(2, 4, 1..4), lane(0, 3, 2..3)];
+        let mut pass = plan(&mut lanes, 100);
+        let mut alone = [lane(0, 3, 2..3)];
+        let expected = plan(&mut alone, 100);
+        pass.remove_slot(2);
+        assert_eq!((&pass.rows, &pass.ids), (&expected.rows, &expected.ids));
+        assert_eq!(pass.wanted, expected.wanted);
+        // Picks go on to name lanes of the whole list.
+        assert_eq!(
+            pass.picks,
+            [Pick {
+                lane: 1,
+                position: 2
+            }]
+        );
+        pass.remove_slot(0);
+        assert_eq!(pass, Pass::default());
     }
 
     proptest! {

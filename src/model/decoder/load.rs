@@ -3,7 +3,7 @@
 use crate::backend::{Backend, BackendError};
 use crate::model::{ModelConfig, ModelError, WeightSource};
 
-use super::{Decoder, Layer, Projection};
+use super::{Decoder, HeadNorms, Layer, Projection};
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +100,7 @@ impl<B: Backend> Loader<'_, B> {
         })
     }
 
-    fn qk_norm(&self, prefix: &str) -> Result<Option<(B::Vector, B::Vector)>, LoadError> {
+    fn qk_norm(&self, prefix: &str) -> Result<Option<HeadNorms<B>>, LoadError> {
         let names = ["q_norm", "k_norm"].map(|part| format!("{prefix}.{part}.weight"));
         if !self.config.qk_norm {
             for name in &names {
@@ -110,10 +110,10 @@ impl<B: Backend> Loader<'_, B> {
         }
         let [q, k] = names;
         let head_dim = self.config.head_dim;
-        Ok(Some((
-            self.vector(&q, head_dim)?,
-            self.vector(&k, head_dim)?,
-        )))
+        Ok(Some(HeadNorms {
+            q: self.vector(&q, head_dim)?,
+            k: self.vector(&k, head_dim)?,
+        }))
     }
 
     fn projection(

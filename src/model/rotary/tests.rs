@@ -110,6 +110,30 @@ fn linear_scaling_stretches_positions() {
     }
 }
 
+/// Factors that say what linear scaling says give the same table.
+#[test]
+fn frequency_factors_divide_each_frequency() {
+    let rope = |scaling| Rope {
+        theta: 10000.0,
+        scaling,
+    };
+    let linear = rope(RopeScaling::Linear { factor: 4.0 });
+    let factors = rope(RopeScaling::FrequencyFactors {
+        factors: vec![4.0; 8],
+    });
+    assert_eq!(
+        inverse_frequencies(&linear, 16),
+        inverse_frequencies(&factors, 16)
+    );
+    let mixed = rope(RopeScaling::FrequencyFactors {
+        factors: (1..9).map(|i| i as f32).collect(),
+    });
+    let plain = inverse_frequencies(&rope(RopeScaling::Default), 16);
+    for (i, found) in inverse_frequencies(&mixed, 16).into_iter().enumerate() {
+        assert_eq!(found, plain[i] / (i + 1) as f32);
+    }
+}
+
 proptest! {
     #[test]
     fn extending_in_steps_gives_the_same_table(cuts in proptest::collection::vec(0usize..60, 0..6)) {
