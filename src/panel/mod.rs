@@ -1,3 +1,38 @@
-//! Panels: build, prompt, and the runner.
+//! Panels: source data, prompts, materialised panel files, and the runner.
+//!
+//! A panel is built once per tokenizer from a task definition (`tasks/`), the protocol's sizes and
+//! seed, and source data whose digests are recorded. The same inputs give the same bytes.
+
+mod article_plan;
+mod build;
+mod data;
+mod error;
+mod file;
+mod gsm8k;
+mod haystack;
+mod math;
+mod model_tokenizer;
+mod nll;
+mod parquet_rows;
+mod retrieval;
+mod streams;
+mod task;
+mod text;
+mod tokenizer;
+mod wikipedia;
 
 pub mod runner;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
+pub use build::{
+    BuiltPanel, BuiltPanels, CalibrationDocs, Materialised, Outcome, build, materialise,
+};
+pub use data::{DataDir, Located, SourceFile};
+pub use error::PanelError;
+pub use file::{Panel, read_panel, write_panel};
+pub use task::{Source, SourceFormat, Task, TaskKind, builtin_task, builtin_tasks};
+pub use tokenizer::PanelTokenizer;

@@ -1,0 +1,292 @@
+//! Builds every panel of a protocol for one tokenizer.
+
+use super::data::DataDir;
+use super::error::{PanelError, thousands};
+use super::file::Panel;
+use super::task::{Task, TaskKind, builtin_task, builtin_tasks};
+use super::text::Text;
+use super::tokenizer::PanelTokenizer;
+use super::{math, nll, retrieval};
+use crate::schema::{
+    ChatMessage, FileDigest, Geometry, PANEL_SCHEMA, PanelCase, PanelHeader, PanelPlan, Protocol,
+};
+
+/// Most tokens of the probe sequence.
+const PROBE_TOKENS: usize = 256;
+/// Name of the calibration documents, as of a panel.
+pub(super) const CALIBRATION: &str = "calibration";
+
+/// Panels of a protocol for one model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BuiltPanels {
+    /// In the protocol's order.
+    pub panels: Vec<BuiltPanel>,
+    /// Documents for fixed scales; `None` where the protocol asks for none, or where a document
+    /// with its forced tokens does not fit the model's context.
+    pub calibration: Option<CalibrationDocs>,
+    /// Token ids of a short text from which engagement is read back: the start of the first
+    /// calibration document, else of the first case.
+    pub probe: Vec<u32>,
+}
+
+/// One panel of the protocol.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BuiltPanel {
+    /// Panel name.
+    pub name: String,
+    /// The panel, or why there is none.
+    pub outcome: Outcome,
+}
+
+/// A panel, or why the model cannot be asked it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// The whole panel.
+    Built(Panel),
+    /// Reason, in words.
+    Unsupported(String),
+}
+
+/// Calibration documents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CalibrationDocs {
+    /// Token ids of each document, BOS included if the model has one.
+    pub documents: Vec<Vec<u32>>,
+    /// SHA-256 of the calibration panel file.
+    pub sha256: String,
+}
+
+/// What [`materialise`] makes: [`BuiltPanels`] with the calibration as a panel file's contents.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Materialised {
+    /// In the protocol's order.
+    pub panels: Vec<BuiltPanel>,
+    /// Calibration documents, in the form of a likelihood panel without targets.
+    pub calibration: Option<Panel>,
+    /// As [`BuiltPanels::probe`].
+    pub probe: Vec<u32>,
+}
+
+impl BuiltPanels {
+    /// Panels that the model can be asked, with their names.
+    pub fn supported(&self) -> impl Iterator<Item = (&str, &Panel)> {
+        self.panels.iter().filter_map(|built| match &built.outcome {
+            Outcome::Built(panel) => Some((built.name.as_str(), panel)),
+            Outcome::Unsupported(_) => None,
+        })
+    }
+}
+
+/// Builds panels, calibration documents and the probe.
+///
+/// # Errors
+/// [`PanelError`]: data that are missing, altered, malformed or too little; an unknown task; a
+/// tokenizer or template that fails. A panel that the model cannot be asked is no error.
+pub fn build(
+    protocol: &Protocol,
+    data: &DataDir,
+    tokenizer: &dyn PanelTokenizer,
+    geometry: &Geometry,
+) -> Result<BuiltPanels, PanelError> {
+    let materialised = materialise(protocol, data, tokenizer, geometry)?;
+    Ok(BuiltPanels {
+        panels: materialised.panels,
+        calibration: materialised.calibration.map(|panel| CalibrationDocs {
+            documents: panel
+                .cases
+                .into_iter()
+                .map(|case| case.prompt_ids)
+                .collect(),
+            sha256: panel.sha256,
+        }),
+        probe: materialised.probe,
+    })
+}
+
+/// As [`build`], with the calibration as a panel that can be written to a file.
+///
+/// # Errors
+/// As [`build`].
+pub fn materialise(
+    protocol: &Protocol,
+    data: &DataDir,
+    tokenizer: &dyn PanelTokenizer,
+    geometry: &Geometry,
+) -> Result<Materialised, PanelError> {
+    let setting = Setting {
+        data,
+        tokenizer,
+        context: geometry.context as usize,
+        seed: protocol.seed,
+    };
+    let tasks: Vec<Task> = protocol
+        .panels
+        .iter()
+        .map(task_of)
+        .collect::<Result<_, _>>()?;
+    let mut text = Text::open(&setting, protocol, &tasks)?;
+    let mut panels = Vec::with_capacity(tasks.len());
+    for (index, (plan, task)) in protocol.panels.iter().zip(&tasks).enumerate() {
+        panels.push(BuiltPanel {
+            name: plan.panel_name(),
+            outcome: build_one(&setting, index, plan, task, &mut text)?,
+        });
+    }
+    let calibration = calibration(&setting, protocol, &mut text)?;
+    let probe = probe(&setting, calibration.as_ref(), &panels);
+    Ok(Materialised {
+        panels,
+        calibration,
+        probe,
+    })
+}
+
+/// What every builder needs.
+pub(super) struct Setting<'a> {
+    pub data: &'a DataDir,
+    pub tokenizer: &'a dyn PanelTokenizer,
+    /// Longest sequence of the model, in tokens.
+    pub context: usize,
+    pub seed: u64,
+}
+
+impl Setting<'_> {
+    /// A finished panel.
+    pub fn panel(
+        &self,
+        task: &Task,
+        panel: &str,
+        sources: Vec<FileDigest>,
+        cases: Vec<PanelCase>,
+    ) -> Result<Outcome, PanelError> {
+        let header = PanelHeader {
+            schema: PANEL_SCHEMA.to_owned(),
+            panel: panel.to_owned(),
+            task: task.id(),
+            tokenizer_sha256: self.tokenizer.sha256().to_owned(),
+            sources,
+            parser: task.parser.clone(),
+            cases: u32::try_from(cases.len()).unwrap_or(u32::MAX),
+        };
+        Panel::new(header, cases).map(Outcome::Built)
+    }
+
+    /// One user message and its token ids; `None` where the model has no chat template.
+    pub fn chat(
+        &self,
+        panel: &str,
+        content: String,
+    ) -> Result<Option<(Vec<ChatMessage>, Vec<u32>)>, PanelError> {
+        let messages = vec![ChatMessage {
+            role: "user".to_owned(),
+            content,
+        }];
+        let ids = self.tokenizer.chat(&messages);
+        let ids = ids.map_err(PanelError::tokenizer(panel))?;
+        Ok(ids.map(|ids| (messages, ids)))
+    }
+}
+
+/// Why `tokens` tokens do not fit the model, if they do not.
+pub(super) fn over_context(setting: &Setting<'_>, what: &str, tokens: usize) -> Option<String> {
+    (tokens > setting.context).then(|| {
+        format!(
+            "{what} needs {} tokens, prompt and answer, more than the model's context of {}",
+            thousands(tokens),
+            thousands(setting.context)
+        )
+    })
+}
+
+fn task_of(plan: &PanelPlan) -> Result<Task, PanelError> {
+    let (name, kind) = match plan {
+        PanelPlan::Math { task, .. } => (task, TaskKind::Math),
+        PanelPlan::Nll { task, .. } => (task, TaskKind::Nll),
+        PanelPlan::Retrieval { task, .. } => (task, TaskKind::Retrieval),
+    };
+    builtin_task(name)
+        .filter(|task| task.kind == kind)
+        .ok_or_else(|| {
+            let fitting = builtin_tasks().into_iter().filter(|task| task.kind == kind);
+            let names: Vec<String> = fitting.map(|task| task.name).collect();
+            PanelError::Task {
+                panel: plan.panel_name(),
+                found: name.clone(),
+                expected: format!("a task of kind {}: {}", kind.name(), names.join(", ")),
+            }
+        })
+}
+
+fn build_one(
+    setting: &Setting<'_>,
+    index: usize,
+    plan: &PanelPlan,
+    task: &Task,
+    text: &mut Text<'_>,
+) -> Result<Outcome, PanelError> {
+    let panel = plan.panel_name();
+    match *plan {
+        PanelPlan::Math {
+            cases,
+            max_new_tokens,
+            ..
+        } => math::build(setting, &panel, task, cases, max_new_tokens),
+        PanelPlan::Nll {
+            length, targets, ..
+        } => nll::build(setting, &panel, task, (length, targets), (text, index)),
+        PanelPlan::Retrieval {
+            length,
+            cases,
+            max_new_tokens,
+            ..
+        } => {
+            let sizes = retrieval::Sizes {
+                length,
+                cases,
+                max_new_tokens,
+            };
+            retrieval::build(setting, &panel, task, sizes, text)
+        }
+    }
+}
+
+/// The calibration documents as a panel; `None` where there are none or one does not fit.
+fn calibration(
+    setting: &Setting<'_>,
+    protocol: &Protocol,
+    text: &mut Text<'_>,
+) -> Result<Option<Panel>, PanelError> {
+    let plan = &protocol.calibration;
+    let longest = plan.lengths.iter().max().copied().unwrap_or(0);
+    let tokens = longest as usize + plan.forced_tokens as usize;
+    if over_context(setting, CALIBRATION, tokens).is_some() {
+        return Ok(None);
+    }
+    let cases = text.calibration_windows(setting)?;
+    if cases.is_empty() {
+        return Ok(None);
+    }
+    let header = PanelHeader {
+        schema: PANEL_SCHEMA.to_owned(),
+        panel: CALIBRATION.to_owned(),
+        task: format!("{CALIBRATION}/1"),
+        tokenizer_sha256: setting.tokenizer.sha256().to_owned(),
+        sources: text.sources.clone(),
+        parser: String::new(),
+        cases: u32::try_from(cases.len()).unwrap_or(u32::MAX),
+    };
+    Panel::new(header, cases).map(Some)
+}
+
+fn probe(setting: &Setting<'_>, calibration: Option<&Panel>, panels: &[BuiltPanel]) -> Vec<u32> {
+    let built = panels.iter().filter_map(|panel| match &panel.outcome {
+        Outcome::Built(panel) => Some(panel),
+        Outcome::Unsupported(_) => None,
+    });
+    let case = calibration
+        .into_iter()
+        .chain(built)
+        .find_map(|panel| panel.cases.first());
+    let ids = case.map_or(&[][..], |case| &case.prompt_ids);
+    ids[..ids.len().min(PROBE_TOKENS).min(setting.context)].to_vec()
+}

@@ -1,0 +1,202 @@
+//! Task definitions: texts, parser and accepted source files, with a version.
+
+use serde::Deserialize;
+
+/// Schema name of task definitions.
+const TASK_SCHEMA: &str = "kvassay.task/1";
+
+/// Built-in definitions, in the order in which they are listed.
+const BUILTIN: [&str; 4] = [
+    include_str!("../../tasks/gsm8k.toml"),
+    include_str!("../../tasks/gsm8k-plain.toml"),
+    include_str!("../../tasks/wikipedia-nll.toml"),
+    include_str!("../../tasks/needle.toml"),
+];
+
+/// What a task measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskKind {
+    /// Questions with exact numeric answers.
+    Math,
+    /// Likelihood of text.
+    Nll,
+    /// The value of a needle.
+    Retrieval,
+}
+
+impl TaskKind {
+    /// Name as in task files.
+    pub fn name(self) -> &'static str {
+        match self {
+            TaskKind::Math => "math",
+            TaskKind::Nll => "nll",
+            TaskKind::Retrieval => "retrieval",
+        }
+    }
+}
+
+/// How a source file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceFormat {
+    /// One JSON object per line.
+    Jsonl,
+    /// Columnar file.
+    Parquet,
+    /// WikiText layout: ` = Title = ` lines begin articles.
+    Wikitext,
+}
+
+/// A source file that a task accepts.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// File name inside the task's folder; one `*` stands for any characters.
+    pub file: String,
+    /// How it is read.
+    pub format: SourceFormat,
+    /// SHA-256 of the file, where it is known. Otherwise the digest is recorded only and the
+    /// source counts as unpinned.
+    #[serde(default)]
+    pub sha256: Option<String>,
+}
+
+/// A task definition.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// Always [`TASK_SCHEMA`].
+    schema: String,
+    /// Name.
+    pub name: String,
+    /// Version of texts and rules.
+    pub version: u32,
+    /// What it measures.
+    pub kind: TaskKind,
+    /// One sentence for people.
+    pub description: String,
+    /// Decisive parser or scorer, e.g. `gsm8k/1`; empty for likelihoods.
+    #[serde(default)]
+    pub parser: String,
+    /// Prompts go through the model's chat template.
+    #[serde(default)]
+    pub chat: bool,
+    /// Text of the user's message, or the whole prompt, with `{question}`, or `{haystack}` and
+    /// `{key}`.
+    #[serde(default)]
+    pub prompt: String,
+    /// Sentence of a needle with `{key}` and `{value}`.
+    #[serde(default)]
+    pub needle: String,
+    /// Needles of other keys.
+    #[serde(default)]
+    pub distractors: usize,
+    /// Folder of the source files inside the data folder.
+    pub folder: String,
+    /// Task whose sources are used instead of own ones.
+    #[serde(default)]
+    pub sources_of: Option<String>,
+    /// Accepted source files; the first that is there is taken.
+    #[serde(default)]
+    pub sources: Vec<Source>,
+}
+
+impl Task {
+    /// Name and version as stored in panel headers, e.g. `gsm8k/1`.
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.name, self.version)
+    }
+
+    /// Accepted source files, those of another task where it uses them.
+    pub fn accepted_sources(&self) -> Vec<Source> {
+        match self.sources_of.as_deref().and_then(builtin_task) {
+            Some(other) => other.sources,
+            None => self.sources.clone(),
+        }
+    }
+
+    fn from_toml(text: &str) -> Option<Task> {
+        // A test reads each of the embedded files.
+        let mut task: Task = toml::from_str(text).ok()?;
+        task.prompt = task.prompt.trim_end_matches('\n').to_owned();
+        (task.schema == TASK_SCHEMA).then_some(task)
+    }
+}
+
+/// Every built-in task.
+pub fn builtin_tasks() -> Vec<Task> {
+    BUILTIN
+        .iter()
+        .filter_map(|text| Task::from_toml(text))
+        .collect()
+}
+
+/// The built-in task of this name.
+pub fn builtin_task(name: &str) -> Option<Task> {
+    builtin_tasks().into_iter().find(|task| task.name == name)
+}
+
+/// Puts values into the places of a text, each `{name}` once; braces inside values stay.
+pub(super) fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some(open) = rest.find('{') {
+        let (before, from) = rest.split_at(open);
+        out.push_str(before);
+        let place = values.iter().find_map(|(name, value)| {
+            let after = from[1..].strip_prefix(name)?.strip_prefix('}')?;
+            Some((value, after))
+        });
+        match place {
+            Some((value, after)) => {
+                out.push_str(value);
+                rest = after;
+            }
+            None => {
+                out.push('{');
+                rest = &from[1..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::score;
+
+    #[test]
+    fn every_task_reads_and_names_what_exists() {
+        let tasks = builtin_tasks();
+        assert_eq!(tasks.len(), BUILTIN.len());
+        for task in tasks {
+            assert!(!task.accepted_sources().is_empty(), "{}", task.name);
+            match task.kind {
+                TaskKind::Math => {
+                    assert!(score::Parser::from_name(&task.parser).is_some());
+                    assert!(task.prompt.contains("{question}"));
+                }
+                TaskKind::Retrieval => {
+                    assert_eq!(task.parser, score::NEEDLE_SCORER);
+                    assert!(task.prompt.contains("{haystack}") && task.prompt.contains("{key}"));
+                    assert!(task.needle.contains("{key}") && task.needle.contains("{value}"));
+                }
+                TaskKind::Nll => assert_eq!(task.parser, ""),
+            }
+        }
+        assert_eq!(builtin_task("gsm8k").unwrap().id(), "gsm8k/1");
+        assert_eq!(builtin_task("gsm8k-2"), None);
+    }
+
+    #[test]
+    fn values_are_put_in_once() {
+        assert_eq!(
+            fill("{a} and {b}, {c}", &[("a", "{b}"), ("b", "x{a}")]),
+            "{b} and x{a}, {c}"
+        );
+        assert_eq!(fill("{", &[("a", "1")]), "{");
+    }
+}

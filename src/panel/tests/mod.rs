@@ -1,0 +1,1 @@
+//! Panels of small and real data.
