@@ -82,14 +82,18 @@ pub(super) enum TableError {
 ///
 /// # Errors
 /// The first line that is not as expected.
-pub(super) fn read(input: impl Read, default_alpha: f64) -> Result<Table, TableError> {
-    let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(input);
-    let columns = Columns::find(reader.headers().map_err(csv_error)?)?;
+pub(super) fn read(mut input: impl Read, default_alpha: f64) -> Result<Table, TableError> {
+    let mut bytes = Vec::new();
+    input.read_to_end(&mut bytes)?;
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(text);
+    let header = reader.headers().map_err(|error| csv_error(error, text))?;
+    let columns = Columns::find(header)?;
     let mut first_lines = BTreeMap::new();
     let mut rows = Vec::new();
     for record in reader.records() {
-        let record = record.map_err(csv_error)?;
-        let line = record.position().map_or(0, Position::line);
+        let record = record.map_err(|error| csv_error(error, text))?;
+        let line = line_number(record.position(), text);
         let fields = Fields {
             line,
             record: &record,
@@ -110,8 +114,26 @@ pub(super) fn read(input: impl Read, default_alpha: f64) -> Result<Table, TableE
     })
 }
 
-fn csv_error(error: csv::Error) -> TableError {
-    let line = error.position().map_or(1, Position::line);
+/// The line on which a record begins. The reader's own count stands before blank lines that it
+/// skips, hence the count from the text.
+fn line_number(position: Option<&Position>, text: &[u8]) -> u64 {
+    let start = position.map_or(0, |position| position.byte() as usize);
+    let start = start.min(text.len());
+    let blank = text[start..].iter().take_while(|&&byte| is_line_end(byte));
+    let before = &text[..start + blank.count()];
+    // CRLF ends one line: count its LF, and CR where it stands alone.
+    let ends = before.iter().enumerate().filter(|&(index, &byte)| {
+        byte == b'\n' || byte == b'\r' && before.get(index + 1) != Some(&b'\n')
+    });
+    1 + ends.count() as u64
+}
+
+fn is_line_end(byte: u8) -> bool {
+    byte == b'\n' || byte == b'\r'
+}
+
+fn csv_error(error: csv::Error, text: &[u8]) -> TableError {
+    let line = line_number(error.position(), text);
     match error.kind() {
         ErrorKind::UnequalLengths {
             expected_len, len, ..
@@ -121,10 +143,6 @@ fn csv_error(error: csv::Error) -> TableError {
             expected: *expected_len,
         },
         ErrorKind::Utf8 { .. } => TableError::Encoding { line },
-        ErrorKind::Io(_) => match error.into_kind() {
-            ErrorKind::Io(error) => TableError::Io(error),
-            kind => TableError::Io(std::io::Error::other(format!("{kind:?}"))),
-        },
         _ => TableError::Csv(error),
     }
 }
@@ -298,6 +316,31 @@ mod tests {
             let found = message(&format!("{head}{body}\n"));
             assert!(found.starts_with(expected), "{body}: {found}");
         }
+    }
+
+    #[test]
+    fn lines_are_counted_as_an_editor_counts_them() {
+        for end in ["\n", "\r\n", "\r"] {
+            let text = [
+                "\u{feff}",
+                "label,pairs,lost,gained",
+                "a,9,0,0",
+                "",
+                "",
+                "b,9,x,0",
+            ];
+            let text = text.join(end).replacen(end, "", 1);
+            let found = message(&text);
+            assert!(
+                found.starts_with("line 5, column `lost`"),
+                "{end:?}: {found}"
+            );
+        }
+        let quoted = "label,pairs,lost,gained\n\"a\nb\",9,0,0\nc,9,0\n";
+        assert_eq!(
+            message(quoted),
+            "line 4: found 3 fields, expected 4 as in the header"
+        );
     }
 
     #[test]
