@@ -1,5 +1,7 @@
 //! The layer table of the design and the limits on file length, enforced.
 
+#![allow(clippy::unwrap_used)] // Helpers outside of test functions.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

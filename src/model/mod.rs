@@ -2,9 +2,24 @@
 
 mod config;
 mod decoder;
+mod error;
+mod fields;
+mod files;
+mod gguf;
+mod hf_config;
+mod mapped;
+mod parallel;
 pub mod rotary;
+mod safetensors;
+mod tensors;
+mod tokenizer;
 mod weights;
 
 pub use config::*;
 pub use decoder::*;
+pub use files::{ModelFiles, open};
+pub use gguf::GgufWeights;
+pub use hf_config::read_config;
+pub use safetensors::SafetensorsWeights;
+pub use tokenizer::Tokenizer;
 pub use weights::*;

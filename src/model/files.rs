@@ -1,0 +1,183 @@
+//! Opening a model: a folder or a GGUF file.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use crate::schema::{FileDigest, Geometry, ModelIdentity, sha256_hex};
+
+use super::fields::read_optional;
+use super::hf_config::parse_config;
+use super::mapped::{MappedFile, file_name};
+use super::safetensors::{INDEX_FILE, SafetensorsWeights};
+use super::tokenizer::FolderTokenizer;
+use super::{GgufWeights, ModelConfig, ModelError, Tokenizer, WeightSource, gguf};
+
+/// An opened model: everything is checked and hashed, no weight is loaded yet.
+pub struct ModelFiles {
+    /// The folder's name, or the file's without its extension.
+    pub name: String,
+    /// Config.
+    pub config: ModelConfig,
+    /// Tokenizer with chat template.
+    pub tokenizer: Tokenizer,
+    /// Weights.
+    pub weights: Box<dyn WeightSource>,
+    /// Every file that was read, sorted by path.
+    pub files: Vec<FileDigest>,
+}
+
+/// Opens the model at `path`: a folder with `config.json`, `tokenizer.json` and safetensors files,
+/// or a `.gguf` file.
+///
+/// # Errors
+/// Names the file and what is missing, wrong, or asks for what is not applied.
+pub fn open(path: &Path) -> Result<ModelFiles, ModelError> {
+    let metadata = std::fs::metadata(path).map_err(|e| ModelError::io(path.display(), e))?;
+    let is_gguf = path
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let files = if metadata.is_dir() {
+        open_folder(path)?
+    } else if is_gguf {
+        open_gguf(path)?
+    } else {
+        let expected = "a folder with config.json, or a .gguf file";
+        return Err(ModelError::invalid(
+            path.display(),
+            "model",
+            "another file",
+            expected,
+        ));
+    };
+    check_vocabulary(path, &files)?;
+    Ok(files)
+}
+
+impl ModelFiles {
+    /// Name, digests and shape, as certificates state them.
+    pub fn identity(&self) -> ModelIdentity {
+        let config = &self.config;
+        // Config dimensions are read as 32-bit numbers.
+        let u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        ModelIdentity {
+            name: self.name.clone(),
+            family: config.family.name().to_owned(),
+            files: self.files.clone(),
+            weights_sha256: weights_sha256(self.weights.files()),
+            tokenizer_sha256: self.tokenizer.sha256().to_owned(),
+            geometry: Geometry {
+                layers: u32(config.layers),
+                hidden_size: u32(config.hidden_size),
+                heads: u32(config.heads),
+                kv_heads: u32(config.kv_heads),
+                head_dim: u32(config.head_dim),
+                vocab_size: u32(config.vocab_size),
+                context: u32(config.context),
+                native_dtype: config.native_dtype.name().to_owned(),
+            },
+        }
+    }
+}
+
+/// SHA-256 over the sorted digests of the weight files, one hexadecimal digest per line: the same
+/// for the same files under other names.
+fn weights_sha256(files: &[FileDigest]) -> String {
+    let mut digests: Vec<&str> = files.iter().map(|file| file.sha256.as_str()).collect();
+    digests.sort_unstable();
+    let lines: String = digests.iter().flat_map(|digest| [*digest, "\n"]).collect();
+    sha256_hex(lines.as_bytes())
+}
+
+/// Every id of the tokenizer has a row in the embedding.
+fn check_vocabulary(path: &Path, files: &ModelFiles) -> Result<(), ModelError> {
+    let (largest, rows) = (files.tokenizer.largest_id(), files.config.vocab_size);
+    let eos = files.tokenizer.eos_ids().iter().max();
+    let largest = eos.map_or(largest, |eos| largest.max(*eos));
+    if (largest as usize) < rows {
+        return Ok(());
+    }
+    let expected = format!("ids below the vocabulary of {rows}");
+    Err(ModelError::invalid(
+        path.display(),
+        "largest token id",
+        largest,
+        expected,
+    ))
+}
+
+/// Small files of a folder, with the digests of those that are there.
+struct SmallFiles {
+    folder: PathBuf,
+    digests: Vec<FileDigest>,
+}
+
+impl SmallFiles {
+    fn read(&mut self, name: &str) -> Result<Option<Vec<u8>>, ModelError> {
+        let bytes = read_optional(&self.folder.join(name))?;
+        if let Some(bytes) = &bytes {
+            self.digests.push(FileDigest {
+                path: name.to_owned(),
+                sha256: sha256_hex(bytes),
+            });
+        }
+        Ok(bytes)
+    }
+}
+
+fn open_folder(path: &Path) -> Result<ModelFiles, ModelError> {
+    let folder = path
+        .canonicalize()
+        .map_err(|e| ModelError::io(path.display(), e))?;
+    let shown = path.display().to_string();
+    let mut small = SmallFiles {
+        folder: path.to_owned(),
+        digests: Vec::new(),
+    };
+    let config_path = path.join("config.json").display().to_string();
+    let config_text = small.read("config.json")?.ok_or_else(|| {
+        ModelError::invalid(&config_path, "file", "nothing", "the model's config")
+    })?;
+    let config = parse_config(&config_path, &config_text)?;
+    let tokenizer = FolderTokenizer {
+        folder: &shown,
+        tokenizer: small.read("tokenizer.json")?.as_deref(),
+        tokenizer_config: small.read("tokenizer_config.json")?.as_deref(),
+        chat_template: small.read("chat_template.jinja")?.as_deref(),
+        generation_config: small.read("generation_config.json")?.as_deref(),
+        config: &config_text,
+    }
+    .build()?;
+    let index = small.read(INDEX_FILE)?;
+    let weights = SafetensorsWeights::from_folder(path, index.as_deref())?;
+    weights.check(&config)?;
+    let mut files = small.digests;
+    files.extend_from_slice(weights.files());
+    files.sort();
+    Ok(ModelFiles {
+        name: file_name(&folder),
+        config,
+        tokenizer,
+        weights: Box::new(weights),
+        files,
+    })
+}
+
+fn open_gguf(path: &Path) -> Result<ModelFiles, ModelError> {
+    let file = MappedFile::open(path)?;
+    let header = gguf::parse(file.path(), file.bytes())?;
+    let config = gguf::config(&file, &header)?;
+    let tokenizer = gguf::tokenizer(&header.metadata)?;
+    let weights = GgufWeights::new(file, header, &config)?;
+    let name = path
+        .file_stem()
+        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    Ok(ModelFiles {
+        name,
+        config,
+        tokenizer,
+        files: weights.files().to_vec(),
+        weights: Box::new(weights),
+    })
+}

@@ -1,0 +1,83 @@
+//! Pre-tokenizers by the names that GGUF files give them.
+
+use serde_json::{Value, json};
+
+/// Splits words with their leading space, contractions, runs of digits up to the given length,
+/// punctuation and white space.
+macro_rules! words {
+    ($digits:literal) => {
+        concat!(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|",
+            $digits,
+            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        )
+    };
+}
+
+/// How text is prepared before byte-pair merges.
+pub(super) struct Pre {
+    /// Unicode normalisation.
+    pub normalizer: Value,
+    /// Splitting and mapping of bytes to characters.
+    pub pre_tokenizer: Value,
+    /// Whether a word that is a token as a whole is taken without merging.
+    pub ignore_merges: bool,
+    /// Whether sequences start with the beginning-of-sequence token where the file does not say.
+    pub adds_bos: bool,
+}
+
+impl Pre {
+    /// The pre-tokenizer of that name, where it is known.
+    ///
+    /// `default` is not: it stands for files whose converter did not know the model's own.
+    pub(super) fn named(name: &str) -> Option<Pre> {
+        let plain = Pre {
+            normalizer: Value::Null,
+            pre_tokenizer: byte_level(true),
+            ignore_merges: false,
+            adds_bos: false,
+        };
+        match name {
+            "gpt-2" => Some(plain),
+            "smollm" | "starcoder" => Some(Pre {
+                pre_tokenizer: sequence(json!({"type": "Digits", "individual_digits": true}), true),
+                ..plain
+            }),
+            "llama-bpe" | "llama3" | "llama-v3" => Some(Pre {
+                pre_tokenizer: sequence(split(words!(r"\p{N}{1,3}")), false),
+                ignore_merges: true,
+                adds_bos: true,
+                ..plain
+            }),
+            "qwen2" | "deepseek-r1-qwen" => Some(Pre {
+                normalizer: json!({"type": "NFC"}),
+                pre_tokenizer: sequence(split(words!(r"\p{N}")), false),
+                ..plain
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes as printable characters; with `splits`, also the splitting rule of GPT-2.
+pub(super) fn byte_level(splits: bool) -> Value {
+    json!({
+        "type": "ByteLevel",
+        "add_prefix_space": false,
+        "trim_offsets": true,
+        "use_regex": splits,
+    })
+}
+
+fn sequence(first: Value, splits: bool) -> Value {
+    json!({"type": "Sequence", "pretokenizers": [first, byte_level(splits)]})
+}
+
+fn split(regex: &str) -> Value {
+    json!({
+        "type": "Split",
+        "pattern": {"Regex": regex},
+        "behavior": "Isolated",
+        "invert": false,
+    })
+}

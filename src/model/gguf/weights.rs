@@ -1,0 +1,210 @@
+//! Tensors of a GGUF file under their Hugging Face names.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::backend::TensorData;
+use crate::schema::FileDigest;
+
+use super::super::mapped::MappedFile;
+use super::super::parallel::{read_bf16, read_f16, read_f32};
+use super::super::safetensors::check_finite;
+use super::super::tensors::{self, Shapes};
+use super::super::{Family, ModelConfig, ModelError, WeightSource};
+use super::config::ROPE_FREQUENCIES;
+use super::dequantize::dequantize;
+use super::{GgmlType, Header, TensorInfo};
+
+/// Names outside the layers: in the file, and as asked for.
+const GLOBAL_NAMES: [(&str, &str); 3] = [
+    ("token_embd", "model.embed_tokens"),
+    ("output_norm", "model.norm"),
+    ("output", "lm_head"),
+];
+
+/// Names within a layer: in the file, and as asked for.
+const LAYER_NAMES: [(&str, &str); 11] = [
+    ("attn_norm", "input_layernorm"),
+    ("ffn_norm", "post_attention_layernorm"),
+    ("attn_q", "self_attn.q_proj"),
+    ("attn_k", "self_attn.k_proj"),
+    ("attn_v", "self_attn.v_proj"),
+    ("attn_output", "self_attn.o_proj"),
+    ("attn_q_norm", "self_attn.q_norm"),
+    ("attn_k_norm", "self_attn.k_norm"),
+    ("ffn_gate", "mlp.gate_proj"),
+    ("ffn_up", "mlp.up_proj"),
+    ("ffn_down", "mlp.down_proj"),
+];
+
+/// Weights read from a memory-mapped GGUF file.
+pub struct GgufWeights {
+    file: MappedFile,
+    tensors: BTreeMap<String, TensorInfo>,
+    digests: [FileDigest; 1],
+    /// Elements per head where query and key rows are stored pairwise interleaved.
+    interleaved_head_dim: Option<usize>,
+}
+
+impl GgufWeights {
+    /// Opens a GGUF file, reads its config and hashes it.
+    ///
+    /// # Errors
+    /// As for any GGUF model: malformed bytes, settings and tensor types that are not applied,
+    /// tensors that the config does not account for.
+    pub fn open(path: &Path) -> Result<(ModelConfig, Self), ModelError> {
+        let file = MappedFile::open(path)?;
+        let header = super::parse(file.path(), file.bytes())?;
+        let config = super::config(&file, &header)?;
+        let weights = Self::new(file, header, &config)?;
+        Ok((config, weights))
+    }
+
+    /// Wraps a parsed file; checks that its tensors are exactly those that `config` implies.
+    pub(crate) fn new(
+        file: MappedFile,
+        header: Header,
+        config: &ModelConfig,
+    ) -> Result<Self, ModelError> {
+        let mut tensors = BTreeMap::new();
+        for (name, info) in header.tensors {
+            if name == ROPE_FREQUENCIES {
+                continue; // Read into the config.
+            }
+            let renamed = hugging_face_name(&name).unwrap_or(name);
+            tensors.insert(renamed, info);
+        }
+        let shapes: Shapes = tensors
+            .iter()
+            .map(|(name, info)| (name.clone(), info.shape.clone()))
+            .collect();
+        tensors::check(config, &shapes, file.path(), |_| file.path().to_owned())?;
+        Ok(GgufWeights {
+            digests: [file.digest()],
+            tensors,
+            interleaved_head_dim: (config.family == Family::Llama).then_some(config.head_dim),
+            file,
+        })
+    }
+
+    fn read(&self, info: &TensorInfo) -> TensorData {
+        let bytes = &self.file.bytes()[info.range.clone()];
+        match info.kind {
+            GgmlType::F32 => read_f32(bytes),
+            GgmlType::F16 => read_f16(bytes),
+            GgmlType::Bf16 => read_bf16(bytes),
+            kind => TensorData::F32(dequantize(kind, bytes)),
+        }
+    }
+}
+
+impl WeightSource for GgufWeights {
+    fn load(&self, name: &str, shape: &[usize]) -> Result<TensorData, ModelError> {
+        let path = self.file.path();
+        let info = self
+            .tensors
+            .get(name)
+            .ok_or_else(|| tensors::missing(path, name, shape))?;
+        tensors::check_shape(path, name, &info.shape, shape)?;
+        let data = self.read(info);
+        check_finite(path, name, &data)?;
+        match self.interleaved_head_dim {
+            Some(head_dim) if is_rotated(name) => Ok(deinterleave(data, head_dim, shape[0])),
+            _ => Ok(data),
+        }
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    fn files(&self) -> &[FileDigest] {
+        &self.digests
+    }
+}
+
+/// The name under which a tensor of the file is asked for.
+fn hugging_face_name(name: &str) -> Option<String> {
+    let (stem, suffix) = name.rsplit_once('.')?;
+    if !matches!(suffix, "weight" | "bias") {
+        return None;
+    }
+    if let Some((_, renamed)) = GLOBAL_NAMES.iter().find(|(own, _)| *own == stem) {
+        return Some(format!("{renamed}.{suffix}"));
+    }
+    let (layer, part) = stem.strip_prefix("blk.")?.split_once('.')?;
+    // Only the plain spelling of a number, so that no two names of a file become one.
+    let number: u32 = layer
+        .parse()
+        .ok()
+        .filter(|n: &u32| n.to_string() == layer)?;
+    let (_, renamed) = LAYER_NAMES.iter().find(|(own, _)| *own == part)?;
+    Some(format!("model.layers.{number}.{renamed}.{suffix}"))
+}
+
+/// Whether the rows of a tensor are rotated by position.
+fn is_rotated(name: &str) -> bool {
+    name.contains(".self_attn.q_proj.") || name.contains(".self_attn.k_proj.")
+}
+
+/// Brings rows from pairwise order to halves. Files of the `llama` architecture store row `2j + h`
+/// of each head where the checkpoint has row `h * head_dim / 2 + j`.
+fn deinterleave(data: TensorData, head_dim: usize, rows: usize) -> TensorData {
+    match data {
+        TensorData::F32(v) => TensorData::F32(reorder(&v, head_dim, rows)),
+        TensorData::F16(v) => TensorData::F16(reorder(&v, head_dim, rows)),
+        TensorData::Bf16(v) => TensorData::Bf16(reorder(&v, head_dim, rows)),
+    }
+}
+
+fn reorder<T: Copy>(values: &[T], head_dim: usize, rows: usize) -> Vec<T> {
+    let width = values.len() / rows;
+    let mut out = Vec::with_capacity(values.len());
+    for row in 0..rows {
+        let (head, within) = (row / head_dim, row % head_dim);
+        let (h, j) = (within / (head_dim / 2), within % (head_dim / 2));
+        let source = head * head_dim + 2 * j + h;
+        out.extend_from_slice(&values[source * width..][..width]);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_map_one_to_one() {
+        for (own, asked) in [
+            ("token_embd.weight", "model.embed_tokens.weight"),
+            ("output.weight", "lm_head.weight"),
+            (
+                "blk.11.attn_k.bias",
+                "model.layers.11.self_attn.k_proj.bias",
+            ),
+            (
+                "blk.0.ffn_norm.weight",
+                "model.layers.0.post_attention_layernorm.weight",
+            ),
+        ] {
+            assert_eq!(hugging_face_name(own).as_deref(), Some(asked));
+        }
+        for own in [
+            "blk.01.attn_k.weight",
+            "blk.x.attn_k.weight",
+            "blk.0.attn_k",
+            "rope.weight",
+        ] {
+            assert_eq!(hugging_face_name(own), None, "{own}");
+        }
+    }
+
+    #[test]
+    fn rows_come_back_as_halves() {
+        // Two heads of four rows of one element, numbered in checkpoint order.
+        let stored = [0, 2, 1, 3, 4, 6, 5, 7];
+        assert_eq!(reorder(&stored, 4, 8), [0, 1, 2, 3, 4, 5, 6, 7]);
+        let wide = [0, 0, 1, 1, 2, 2, 3, 3];
+        assert_eq!(reorder(&wide, 4, 4), [0, 0, 2, 2, 1, 1, 3, 3]);
+    }
+}

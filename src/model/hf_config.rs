@@ -1,0 +1,202 @@
+//! `config.json` of a Hugging Face checkpoint, with that library's defaults where it has any.
+
+pub(crate) mod rope;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::recipe::NativeDtype;
+
+use super::fields::{Fields, parse_object, short};
+use super::{Family, ModelConfig, ModelError};
+
+/// Head width of Qwen3 where its config names none.
+const QWEN3_HEAD_DIM: usize = 128;
+
+/// Epsilon of every RMSNorm where the config names none.
+const RMS_NORM_EPS: f64 = 1e-6;
+
+/// More layers than any model has; a guard against a config that would list tensors for ever.
+const MAX_LAYERS: usize = 1024;
+
+/// Fields that change the forward pass in ways that are not applied; allowed only when absent,
+/// `null`, `false`, 0 or empty.
+const REFUSED: [&str; 14] = [
+    "quantization_config",
+    "compression_config",
+    "use_sliding_window",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "num_experts",
+    "num_local_experts",
+    "n_routed_experts",
+    "no_rope_layers",
+    "use_qk_norm",
+    "embedding_multiplier",
+    "residual_multiplier",
+    "attention_multiplier",
+    "logits_scaling",
+];
+
+/// Reads `config.json`.
+///
+/// # Errors
+/// [`ModelError::Invalid`] for a missing or wrong field, [`ModelError::Unsupported`] for another
+/// architecture or a setting that is not applied; both name file and field.
+pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
+    let text = std::fs::read(path).map_err(|e| ModelError::io(path.display(), e))?;
+    parse_config(&path.display().to_string(), &text)
+}
+
+/// Reads the text of a `config.json`; `path` is for messages.
+pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, ModelError> {
+    let map: Map<String, Value> = parse_object(path, text)?;
+    let fields = Fields::new(path, &map);
+    let family = family(fields)?;
+    refuse_unapplied(fields, family)?;
+    let heads = fields.required_usize("num_attention_heads")?;
+    let hidden_size = fields.required_usize("hidden_size")?;
+    let context = fields.required_usize("max_position_embeddings")?;
+    let attention_bias = fields.bool("attention_bias")?.unwrap_or(false);
+    let config = ModelConfig {
+        family,
+        layers: fields.required_usize("num_hidden_layers")?,
+        hidden_size,
+        intermediate_size: fields.required_usize("intermediate_size")?,
+        heads,
+        kv_heads: fields.usize("num_key_value_heads")?.unwrap_or(heads),
+        head_dim: head_dim(fields, family, hidden_size, heads)?,
+        vocab_size: fields.required_usize("vocab_size")?,
+        context,
+        rms_norm_eps: fields.positive("rms_norm_eps")?.unwrap_or(RMS_NORM_EPS) as f32,
+        rope: rope::rope(fields, context)?,
+        qkv_bias: attention_bias || family == Family::Qwen2,
+        attention_output_bias: attention_bias && family != Family::Qwen2,
+        mlp_bias: family == Family::Llama && fields.bool("mlp_bias")?.unwrap_or(false),
+        qk_norm: family == Family::Qwen3,
+        tied_embeddings: fields.bool("tie_word_embeddings")?.unwrap_or(false),
+        native_dtype: native_dtype(fields)?,
+    };
+    check_geometry(path, &config)?;
+    Ok(config)
+}
+
+/// Checks what the forward pass relies on: whole query groups, an even head width, and a number
+/// of layers that no real model exceeds.
+pub(crate) fn check_geometry(path: &str, config: &ModelConfig) -> Result<(), ModelError> {
+    let (heads, kv_heads) = (config.heads, config.kv_heads);
+    if config.layers > MAX_LAYERS {
+        let expected = format!("at most {MAX_LAYERS}");
+        return Err(ModelError::invalid(path, "layers", config.layers, expected));
+    }
+    if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+        return Err(ModelError::invalid(
+            path,
+            "key/value heads",
+            kv_heads,
+            format!("a divisor of the {heads} query heads"),
+        ));
+    }
+    if config.head_dim == 0 || !config.head_dim.is_multiple_of(2) {
+        return Err(ModelError::invalid(
+            path,
+            "head_dim",
+            config.head_dim,
+            "an even number above 0",
+        ));
+    }
+    Ok(())
+}
+
+fn family(fields: Fields<'_>) -> Result<Family, ModelError> {
+    let known = "`llama`, `qwen2` or `qwen3`";
+    let name = fields
+        .str("model_type")?
+        .ok_or_else(|| fields.missing("model_type", known))?;
+    let (family, architecture) = match name {
+        "llama" => (Family::Llama, "LlamaForCausalLM"),
+        "qwen2" => (Family::Qwen2, "Qwen2ForCausalLM"),
+        "qwen3" => (Family::Qwen3, "Qwen3ForCausalLM"),
+        _ => return Err(fields.unsupported("model_type")),
+    };
+    match fields.get("architectures") {
+        Some(Value::Array(list)) if list.iter().any(|one| one != architecture) => {
+            Err(fields.unsupported("architectures"))
+        }
+        _ => Ok(family),
+    }
+}
+
+fn refuse_unapplied(fields: Fields<'_>, family: Family) -> Result<(), ModelError> {
+    if let Some(name) = REFUSED.iter().find(|name| asks_for(fields.get(name))) {
+        return Err(fields.unsupported(name));
+    }
+    // Qwen configs keep a `sliding_window` that `use_sliding_window: false` switches off; a Llama
+    // config has no such switch.
+    if family == Family::Llama && asks_for(fields.get("sliding_window")) {
+        return Err(fields.unsupported("sliding_window"));
+    }
+    if let Some(types) = fields.get("layer_types") {
+        let list = types
+            .as_array()
+            .ok_or_else(|| fields.wrong("layer_types", short(types), "a list"))?;
+        if list.iter().any(|one| one != "full_attention") {
+            return Err(fields.unsupported("layer_types"));
+        }
+    }
+    match fields.str("hidden_act")? {
+        None | Some("silu") => Ok(()),
+        Some(_) => Err(fields.unsupported("hidden_act")),
+    }
+}
+
+/// Whether a field's value switches something on.
+fn asks_for(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null | Value::Bool(false)) => false,
+        Some(Value::Number(number)) => number.as_f64() != Some(0.0),
+        Some(Value::Array(list)) => !list.is_empty(),
+        Some(Value::Object(map)) => !map.is_empty(),
+        Some(Value::Bool(true) | Value::String(_)) => true,
+    }
+}
+
+fn head_dim(
+    fields: Fields<'_>,
+    family: Family,
+    hidden_size: usize,
+    heads: usize,
+) -> Result<usize, ModelError> {
+    if let Some(head_dim) = fields.usize("head_dim")? {
+        return Ok(head_dim);
+    }
+    if family == Family::Qwen3 {
+        return Ok(QWEN3_HEAD_DIM);
+    }
+    if !hidden_size.is_multiple_of(heads) {
+        let expected = format!("a multiple of num_attention_heads = {heads}");
+        return Err(fields.wrong("hidden_size", hidden_size, expected));
+    }
+    Ok(hidden_size / heads)
+}
+
+fn native_dtype(fields: Fields<'_>) -> Result<NativeDtype, ModelError> {
+    let (field, name) = match (fields.str("dtype")?, fields.str("torch_dtype")?) {
+        (Some(name), _) => ("dtype", name),
+        (None, Some(name)) => ("torch_dtype", name),
+        (None, None) => {
+            let expected = "`float16`, `bfloat16` or `float32` (also as `dtype`)";
+            return Err(fields.missing("torch_dtype", expected));
+        }
+    };
+    match name {
+        // Checkpoints in 32-bit floats have no 16-bit format of their own: their native cache
+        // is the more precise of the two.
+        "float16" | "float32" => Ok(NativeDtype::F16),
+        "bfloat16" => Ok(NativeDtype::Bf16),
+        _ => Err(fields.unsupported(field)),
+    }
+}

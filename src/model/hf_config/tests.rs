@@ -1,0 +1,215 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::RopeScaling;
+
+fn base() -> Value {
+    json!({
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+        "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "vocab_size": 128, "max_position_embeddings": 512, "torch_dtype": "bfloat16",
+    })
+}
+
+fn with(changes: Value) -> Result<ModelConfig, ModelError> {
+    let mut value = base();
+    let map = value.as_object_mut().unwrap();
+    for (name, change) in changes.as_object().unwrap() {
+        map.insert(name.clone(), change.clone());
+    }
+    parse_config("config.json", value.to_string().as_bytes())
+}
+
+fn message(changes: Value) -> String {
+    with(changes).unwrap_err().to_string()
+}
+
+#[test]
+fn defaults_are_the_librarys() {
+    let config = with(json!({})).unwrap();
+    assert_eq!(config.kv_heads, 4);
+    assert_eq!(config.head_dim, 16);
+    assert_eq!(config.rope.theta, 10_000.0);
+    assert_eq!(config.rope.scaling, RopeScaling::Default);
+    assert_eq!(config.rms_norm_eps, 1e-6);
+    assert_eq!(config.native_dtype, NativeDtype::Bf16);
+    assert!(!config.tied_embeddings && !config.qkv_bias && !config.mlp_bias);
+}
+
+#[test]
+fn families_differ_in_bias_norm_and_head_width() {
+    let qwen2 = with(
+        json!({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"],
+        "use_sliding_window": false, "sliding_window": 4096, "torch_dtype": "float32"}),
+    )
+    .unwrap();
+    assert!(qwen2.qkv_bias && !qwen2.attention_output_bias && !qwen2.qk_norm);
+    assert_eq!(qwen2.native_dtype, NativeDtype::F16);
+    let qwen3 = with(json!({"model_type": "qwen3", "architectures": null, "dtype": "float16"}));
+    let qwen3 = qwen3.unwrap();
+    assert!(!qwen3.qkv_bias && qwen3.qk_norm);
+    assert_eq!(qwen3.head_dim, 128);
+    assert_eq!(qwen3.native_dtype, NativeDtype::F16);
+    let llama = with(json!({"attention_bias": true, "mlp_bias": true})).unwrap();
+    assert!(llama.qkv_bias && llama.attention_output_bias && llama.mlp_bias);
+}
+
+#[test]
+fn a_missing_field_is_named_with_its_file() {
+    for field in [
+        "model_type",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "vocab_size",
+        "max_position_embeddings",
+        "torch_dtype",
+    ] {
+        let text = message(json!({ field: null }));
+        let start = format!("config.json: field `{field}`: found nothing, expected");
+        assert!(text.starts_with(&start), "{text}");
+    }
+}
+
+#[test]
+fn what_is_not_applied_is_refused_by_name_and_value() {
+    for (changes, named) in [
+        (json!({"model_type": "mistral"}), "model_type = \"mistral\""),
+        (
+            json!({"architectures": ["LlamaForSequenceClassification"]}),
+            "architectures = ",
+        ),
+        (
+            json!({"quantization_config": {"quant_method": "fp8"}}),
+            "quantization_config = ",
+        ),
+        (
+            json!({"use_sliding_window": true}),
+            "use_sliding_window = true",
+        ),
+        (json!({"sliding_window": 4096}), "sliding_window = 4096"),
+        (
+            json!({"layer_types": ["full_attention", "sliding_attention"]}),
+            "layer_types = ",
+        ),
+        (
+            json!({"attn_logit_softcapping": 50.0}),
+            "attn_logit_softcapping = 50.0",
+        ),
+        (json!({"num_local_experts": 8}), "num_local_experts = 8"),
+        (json!({"hidden_act": "gelu"}), "hidden_act = \"gelu\""),
+        (json!({"torch_dtype": "float8_e4m3fn"}), "torch_dtype = "),
+        (
+            json!({"partial_rotary_factor": 0.5}),
+            "partial_rotary_factor = 0.5",
+        ),
+        (
+            json!({"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
+            "type = \"dynamic\"",
+        ),
+        (
+            json!({"rope_parameters": {"rope_type": "longrope"}}),
+            "rope_type = \"longrope\"",
+        ),
+    ] {
+        let text = message(changes);
+        let start = format!("config.json: unsupported: {named}");
+        assert!(text.starts_with(&start), "{text}");
+    }
+}
+
+#[test]
+fn wrong_values_are_refused() {
+    for changes in [
+        json!({"hidden_size": "64"}),
+        json!({"hidden_size": 0}),
+        json!({"hidden_size": -1}),
+        json!({"vocab_size": 1e30}),
+        json!({"num_key_value_heads": 3}),
+        json!({"num_key_value_heads": 0}),
+        json!({"head_dim": 7}),
+        json!({"num_attention_heads": 3}),
+        json!({"rope_theta": -1}),
+        json!({"rope_scaling": "linear"}),
+        json!({"rope_scaling": {"type": "linear"}}),
+        json!({"rope_scaling": {"type": "llama3", "factor": 8.0}}),
+    ] {
+        let result = with(changes.clone());
+        assert!(
+            matches!(result, Err(ModelError::Invalid { .. })),
+            "{changes}"
+        );
+    }
+    assert!(parse_config("config.json", b"[1]").is_err());
+    assert!(parse_config("config.json", b"{").is_err());
+}
+
+#[test]
+fn both_spellings_of_rotary_settings_agree() {
+    let new = with(
+        json!({"rope_parameters": {"rope_type": "linear", "factor": 4.0,
+        "rope_theta": 500000.0}}),
+    );
+    let old = with(json!({"rope_theta": 500000.0,
+        "rope_scaling": {"type": "linear", "factor": 4.0}}));
+    let new = new.unwrap().rope;
+    assert_eq!(new, old.unwrap().rope);
+    assert_eq!(new.theta, 500_000.0);
+    assert_eq!(new.scaling, RopeScaling::Linear { factor: 4.0 });
+}
+
+#[test]
+fn llama3_reads_its_band() {
+    let rope = with(
+        json!({"rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 128}}),
+    )
+    .unwrap()
+    .rope;
+    let expected = RopeScaling::Llama3 {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_context: 128,
+    };
+    assert_eq!(rope.scaling, expected);
+}
+
+fn yarn_factors(parameters: Value) -> (f64, f64, usize) {
+    match with(json!({"rope_scaling": parameters}))
+        .unwrap()
+        .rope
+        .scaling
+    {
+        RopeScaling::Yarn {
+            factor,
+            attention_factor,
+            original_context,
+            beta_fast,
+            beta_slow,
+            truncate,
+        } => {
+            assert_eq!((beta_fast, beta_slow, truncate), (32.0, 1.0, true));
+            (factor, attention_factor, original_context)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn yarn_has_the_librarys_attention_factor() {
+    let plain = json!({"rope_type": "yarn", "factor": 4.0,
+        "original_max_position_embeddings": 128});
+    assert_eq!(yarn_factors(plain), (4.0, 0.1 * 4f64.ln() + 1.0, 128));
+    let given = json!({"type": "yarn", "factor": 4.0, "attention_factor": 1.25});
+    assert_eq!(yarn_factors(given), (4.0, 1.25, 512));
+    let scaled = json!({"type": "yarn", "factor": 40.0, "mscale": 0.7, "mscale_all_dim": 1.0,
+        "beta_fast": 32, "beta_slow": 1});
+    let expected = (0.07 * 40f64.ln() + 1.0) / (0.1 * 40f64.ln() + 1.0);
+    let (_, attention_factor, _) = yarn_factors(scaled);
+    assert!((attention_factor - expected).abs() < 1e-15);
+    let ratio = json!({"rope_type": "yarn", "original_max_position_embeddings": 64});
+    assert_eq!(yarn_factors(ratio).0, 8.0);
+}

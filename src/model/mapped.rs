@@ -1,0 +1,81 @@
+//! Files mapped into memory, read only, and their digests.
+
+use std::fs::File;
+use std::path::Path;
+
+use memmap2::Mmap;
+use sha2::{Digest, Sha256};
+
+use crate::schema::{FileDigest, to_hex};
+
+use super::ModelError;
+
+/// Bytes hashed at a time.
+const HASH_CHUNK: usize = 1 << 22;
+
+/// A file whose bytes are mapped, not copied.
+pub(crate) struct MappedFile {
+    path: String,
+    name: String,
+    map: Mmap,
+}
+
+impl MappedFile {
+    /// Maps a file.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is empty.
+    pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
+        let shown = path.display().to_string();
+        let file = File::open(path).map_err(|e| ModelError::io(&shown, e))?;
+        let length = file
+            .metadata()
+            .map_err(|e| ModelError::io(&shown, e))?
+            .len();
+        if length == 0 {
+            return Err(ModelError::invalid(
+                shown,
+                "length",
+                "0 bytes",
+                "a model file",
+            ));
+        }
+        // SAFETY: the map is read-only and only ever seen as plain bytes, for which every value is
+        // valid. A file that another process changes or truncates meanwhile is outside what any
+        // reader of a mapped file can detect; model files are not written while a model runs.
+        let map = unsafe { Mmap::map(&file) }.map_err(|e| ModelError::io(&shown, e))?;
+        Ok(MappedFile {
+            name: file_name(path),
+            path: shown,
+            map,
+        })
+    }
+
+    /// Path for messages.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The whole content.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// File name and SHA-256 of the content.
+    pub(crate) fn digest(&self) -> FileDigest {
+        let mut hasher = Sha256::new();
+        for chunk in self.map.chunks(HASH_CHUNK) {
+            hasher.update(chunk);
+        }
+        FileDigest {
+            path: self.name.clone(),
+            sha256: to_hex(&hasher.finalize()),
+        }
+    }
+}
+
+/// Last part of a path, as digests name files of a model.
+pub(crate) fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}

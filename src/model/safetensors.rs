@@ -1,0 +1,342 @@
+//! Weights of a Hugging Face folder: one safetensors file, or shards with an index.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use ::safetensors::tensor::{Dtype, Metadata, SafeTensors};
+use rayon::prelude::*;
+use serde_json::Value;
+
+use crate::backend::TensorData;
+use crate::schema::FileDigest;
+
+use super::fields::{Fields, parse_object, read_optional};
+use super::mapped::{MappedFile, file_name};
+use super::parallel::{first_non_finite, read_bf16, read_f16, read_f32};
+use super::tensors::{self, Shapes};
+use super::{ModelConfig, ModelError, WeightSource};
+
+/// Index of a sharded checkpoint.
+pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
+
+/// Bytes before the header: its length.
+const LENGTH_BYTES: usize = 8;
+
+/// Weights read from memory-mapped safetensors files.
+pub struct SafetensorsWeights {
+    folder: String,
+    shards: Vec<Shard>,
+    shard_of: BTreeMap<String, usize>,
+    digests: Vec<FileDigest>,
+}
+
+/// One file with its parsed header.
+struct Shard {
+    file: MappedFile,
+    metadata: Metadata,
+    data_start: usize,
+}
+
+impl SafetensorsWeights {
+    /// Opens the safetensors files of `folder` and hashes them.
+    ///
+    /// # Errors
+    /// When the files present are not exactly those of the index, a shard lacks a listed tensor or
+    /// holds an unlisted one, or a header does not fit its file.
+    pub fn open(folder: &Path) -> Result<Self, ModelError> {
+        let index = read_optional(&folder.join(INDEX_FILE))?;
+        Self::from_folder(folder, index.as_deref())
+    }
+
+    /// As [`SafetensorsWeights::open`], with the text of the index already read.
+    pub(crate) fn from_folder(folder: &Path, index: Option<&[u8]>) -> Result<Self, ModelError> {
+        let shown = folder.display().to_string();
+        let present = present_files(folder)?;
+        let index_path = folder.join(INDEX_FILE).display().to_string();
+        let listed = index
+            .map(|text| parse_index(&index_path, text))
+            .transpose()?;
+        match &listed {
+            Some(listed) => check_file_set(&index_path, listed, &present)?,
+            None => check_single(&shown, &present)?,
+        }
+        let shards = present
+            .iter()
+            .map(|name| Shard::open(&folder.join(name)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let shard_of = assign(&shards)?;
+        if let Some(listed) = &listed {
+            check_listing(listed, &shards, &shard_of)?;
+        }
+        let digests = shards.par_iter().map(|shard| shard.file.digest()).collect();
+        Ok(SafetensorsWeights {
+            folder: shown,
+            shards,
+            shard_of,
+            digests,
+        })
+    }
+
+    /// Checks that the files hold exactly the tensors that `config` implies.
+    ///
+    /// # Errors
+    /// Names the file and the tensor that is missing, has another shape or dtype, or would be left
+    /// unapplied.
+    pub fn check(&self, config: &ModelConfig) -> Result<(), ModelError> {
+        let mut shapes = Shapes::new();
+        for (name, &shard) in &self.shard_of {
+            let shard = &self.shards[shard];
+            if let Some(info) = shard.metadata.info(name) {
+                shapes.insert(name.clone(), info.shape.clone());
+            }
+        }
+        let path_of = |name: &str| match self.shard_of.get(name) {
+            Some(&shard) => self.shards[shard].file.path().to_owned(),
+            None => self.folder.clone(),
+        };
+        tensors::check(config, &shapes, &self.folder, path_of)?;
+        for name in tensors::expected(config).keys() {
+            if let Some(&shard) = self.shard_of.get(name) {
+                self.shards[shard].dtype(name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl WeightSource for SafetensorsWeights {
+    fn load(&self, name: &str, shape: &[usize]) -> Result<TensorData, ModelError> {
+        match self.shard_of.get(name) {
+            Some(&shard) => self.shards[shard].load(name, shape),
+            None => Err(tensors::missing(&self.folder, name, shape)),
+        }
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.shard_of.contains_key(name)
+    }
+
+    fn files(&self) -> &[FileDigest] {
+        &self.digests
+    }
+}
+
+/// Element types that are read.
+#[derive(Clone, Copy)]
+enum Stored {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Shard {
+    fn open(path: &Path) -> Result<Self, ModelError> {
+        let file = MappedFile::open(path)?;
+        let (header, metadata) = SafeTensors::read_metadata(file.bytes()).map_err(|e| {
+            let expected = "a safetensors header that fits the file";
+            ModelError::invalid(file.path(), "header", e, expected)
+        })?;
+        Ok(Shard {
+            file,
+            metadata,
+            data_start: LENGTH_BYTES + header,
+        })
+    }
+
+    fn dtype(&self, name: &str) -> Result<Stored, ModelError> {
+        match self.metadata.info(name).map(|info| info.dtype) {
+            Some(Dtype::F32) => Ok(Stored::F32),
+            Some(Dtype::F16) => Ok(Stored::F16),
+            Some(Dtype::BF16) => Ok(Stored::Bf16),
+            other => {
+                let found = other.map_or_else(|| "nothing".to_owned(), |dtype| dtype.to_string());
+                let what = format!("dtype {found} of tensor `{name}` (F32, F16 and BF16 are read)");
+                Err(ModelError::unsupported(self.file.path(), what))
+            }
+        }
+    }
+
+    fn load(&self, name: &str, shape: &[usize]) -> Result<TensorData, ModelError> {
+        let path = self.file.path();
+        let info = self
+            .metadata
+            .info(name)
+            .ok_or_else(|| tensors::missing(path, name, shape))?;
+        tensors::check_shape(path, name, &info.shape, shape)?;
+        let (start, end) = info.data_offsets;
+        let bytes = &self.file.bytes()[self.data_start + start..self.data_start + end];
+        let data = match self.dtype(name)? {
+            Stored::F32 => read_f32(bytes),
+            Stored::F16 => read_f16(bytes),
+            Stored::Bf16 => read_bf16(bytes),
+        };
+        check_finite(path, name, &data)?;
+        Ok(data)
+    }
+}
+
+/// Refuses a tensor with an element that is NaN or infinite.
+pub(crate) fn check_finite(path: &str, name: &str, data: &TensorData) -> Result<(), ModelError> {
+    match first_non_finite(data) {
+        None => Ok(()),
+        Some((index, value)) => Err(ModelError::invalid(
+            path,
+            format!("element {index} of tensor `{name}`"),
+            value,
+            "a finite number",
+        )),
+    }
+}
+
+/// Names of the safetensors files in `folder`, sorted.
+fn present_files(folder: &Path) -> Result<BTreeSet<String>, ModelError> {
+    let io = |e| ModelError::io(folder.display(), e);
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let name = file_name(&entry.map_err(io)?.path());
+        if name.ends_with(".safetensors") {
+            names.insert(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Tensor names with their files, from the text of an index.
+fn parse_index(path: &str, text: &[u8]) -> Result<BTreeMap<String, String>, ModelError> {
+    let map = parse_object(path, text)?;
+    let fields = Fields::new(path, &map);
+    let Some(Value::Object(listed)) = fields.get("weight_map") else {
+        return Err(fields.missing("weight_map", "an object of tensor and file names"));
+    };
+    let mut files = BTreeMap::new();
+    for (tensor, file) in listed {
+        match file.as_str() {
+            Some(file) if is_plain(file) => files.insert(tensor.clone(), file.to_owned()),
+            _ => {
+                let what = format!("file of tensor `{tensor}`");
+                let expected = "the name of a .safetensors file in the same folder";
+                return Err(ModelError::invalid(path, what, file, expected));
+            }
+        };
+    }
+    if files.is_empty() {
+        return Err(fields.wrong("weight_map", "no tensor", "at least one"));
+    }
+    Ok(files)
+}
+
+fn is_plain(name: &str) -> bool {
+    name.ends_with(".safetensors") && !name.contains(['/', '\\'])
+}
+
+fn check_file_set(
+    index_path: &str,
+    listed: &BTreeMap<String, String>,
+    present: &BTreeSet<String>,
+) -> Result<(), ModelError> {
+    let listed: BTreeSet<&String> = listed.values().collect();
+    if let Some(missing) = listed.iter().find(|name| !present.contains(**name)) {
+        let what = format!("shard `{missing}`");
+        return Err(ModelError::invalid(
+            index_path,
+            what,
+            "no such file",
+            "the listed shard",
+        ));
+    }
+    if let Some(extra) = present.iter().find(|name| !listed.contains(name)) {
+        let what = format!("file `{extra}`");
+        let expected = "only the shards that the index lists";
+        return Err(ModelError::invalid(
+            index_path,
+            what,
+            "a file outside the index",
+            expected,
+        ));
+    }
+    Ok(())
+}
+
+fn check_single(folder: &str, present: &BTreeSet<String>) -> Result<(), ModelError> {
+    let expected = format!("one, or shards with {INDEX_FILE}");
+    match present.len() {
+        1 => Ok(()),
+        0 => Err(ModelError::invalid(
+            folder,
+            "safetensors files",
+            "none",
+            expected,
+        )),
+        _ => {
+            let names = present.iter().map(String::as_str).collect::<Vec<_>>();
+            let found = format!("{} without an index", names.join(", "));
+            Err(ModelError::invalid(
+                folder,
+                "safetensors files",
+                found,
+                expected,
+            ))
+        }
+    }
+}
+
+/// The shard of every tensor.
+fn assign(shards: &[Shard]) -> Result<BTreeMap<String, usize>, ModelError> {
+    let mut shard_of = BTreeMap::new();
+    for (number, shard) in shards.iter().enumerate() {
+        for name in shard.metadata.tensors().into_keys() {
+            if let Some(other) = shard_of.insert(name.clone(), number) {
+                let found = format!("also in {}", shards[other].file.path());
+                let what = format!("tensor `{name}`");
+                return Err(ModelError::invalid(
+                    shard.file.path(),
+                    what,
+                    found,
+                    "one copy",
+                ));
+            }
+        }
+    }
+    Ok(shard_of)
+}
+
+/// Every listed tensor stands in its shard, and every stored tensor is listed.
+fn check_listing(
+    listed: &BTreeMap<String, String>,
+    shards: &[Shard],
+    shard_of: &BTreeMap<String, usize>,
+) -> Result<(), ModelError> {
+    for (tensor, file) in listed {
+        let shard = shards.iter().find(|shard| file_of(shard) == *file);
+        let holds = |shard: &Shard| shard.metadata.info(tensor).is_some();
+        if !shard.is_some_and(holds) {
+            let what = format!("tensor `{tensor}`");
+            let expected = format!("the tensor, as {INDEX_FILE} lists it");
+            return Err(ModelError::invalid(file, what, "nothing", expected));
+        }
+    }
+    match shard_of
+        .iter()
+        .find(|(name, _)| !listed.contains_key(*name))
+    {
+        None => Ok(()),
+        Some((name, &shard)) => {
+            let what = format!("tensor `{name}`");
+            let expected = format!("only tensors that {INDEX_FILE} lists");
+            let path = shards[shard].file.path();
+            Err(ModelError::invalid(
+                path,
+                what,
+                "a tensor outside the index",
+                expected,
+            ))
+        }
+    }
+}
+
+fn file_of(shard: &Shard) -> String {
+    file_name(Path::new(shard.file.path()))
+}
