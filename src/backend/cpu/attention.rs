@@ -128,6 +128,8 @@ fn plan(cache: &CpuCache, layer: usize, rows: &[CacheRow], group: usize) -> Vec<
 struct Scratch {
     /// Packed queries, tile by tile `[head_dim][rows of the tile]`.
     q: Vec<f32>,
+    /// One head's page, widened in stored order.
+    wide: Vec<f32>,
     /// Decoded keys `[2][head_dim]`, tokens as lanes.
     keys: Vec<PanelRow>,
     /// Decoded values `[head_dim/32][64]`, a token per row.
@@ -174,7 +176,7 @@ impl WithSimd for Attention<'_> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         self.begin();
         for block in 0..=self.task.last / BLOCK {
-            self.decode(block);
+            self.decode(simd, block);
             self.score(simd);
             self.soften(block);
             self.accumulate(simd);
@@ -206,6 +208,7 @@ impl Attention<'_> {
             pack_rows(part, tile.rows, head_dim, |r| query(tile.first + r));
         }
         let panels = head_dim.div_ceil(PANEL);
+        s.wide.resize(PAGE * head_dim, 0.0);
         s.keys.resize(2 * head_dim, [0.0; PANEL]);
         s.values.clear();
         s.values.resize(panels * BLOCK, [0.0; PANEL]);
@@ -225,32 +228,33 @@ impl Attention<'_> {
     /// Decodes the block's keys and values. Slots of its pages that hold no token become zeros:
     /// whatever bytes lie there never enter arithmetic.
     #[inline(always)]
-    fn decode(&mut self, block: usize) {
+    fn decode<S: Simd>(&mut self, simd: S, block: usize) {
         let Task { slot, kv_head, .. } = *self.task;
-        let (cache, layer, shape) = (self.cache, self.layer, self.cache.shape());
+        let (cache, layer) = (self.cache, self.layer);
+        let head_dim = cache.shape().head_dim;
         let stored = cache.tokens(layer, slot) - block * BLOCK;
-        let Scratch { keys, values, .. } = &mut *self.scratch;
-        let panels = values.len() / BLOCK;
+        let Scratch {
+            wide, keys, values, ..
+        } = &mut *self.scratch;
         for page in 0..BLOCK_PAGES {
             let tokens = stored.saturating_sub(page * PAGE).min(PAGE);
-            let half = page % 2;
-            let tile = &mut keys[page / 2 * shape.head_dim..][..shape.head_dim];
+            let (keys, half) = (&mut keys[page / 2 * head_dim..][..head_dim], page % 2);
+            let values = &mut values[page * PAGE..];
             if tokens > 0 {
                 let number = block * BLOCK_PAGES + page;
                 let plane = cache.plane(layer, slot, number, Side::Key);
-                plane.decode_keys(shape, cache.storage(layer, Side::Key), kv_head, tile, half);
+                let at = cache.head(layer, kv_head, Side::Key);
+                plane.decode_keys(simd, at, wide, keys, half);
                 let plane = cache.plane(layer, slot, number, Side::Value);
-                let storage = cache.storage(layer, Side::Value);
-                let tile = &mut values[page * PAGE..];
-                plane.decode_values(shape, storage, kv_head, tokens, tile, BLOCK);
+                let at = cache.head(layer, kv_head, Side::Value);
+                plane.decode_values(simd, at, wide, tokens, (values, BLOCK));
             }
             if tokens < PAGE {
-                for row in tile.iter_mut() {
+                for row in keys {
                     row[half * PAGE + tokens..(half + 1) * PAGE].fill(0.0);
                 }
-                for panel in 0..panels {
-                    let first = panel * BLOCK + page * PAGE;
-                    values[first + tokens..first + PAGE].fill([0.0; PANEL]);
+                for panel in values.chunks_mut(BLOCK) {
+                    panel[tokens..PAGE].fill([0.0; PANEL]);
                 }
             }
         }

@@ -14,7 +14,7 @@ mod plane;
 use crate::backend::{BackendError, CacheLayout, CacheRow};
 use crate::recipe::{ByteFormat, Component, Format, NativeDtype, PAGE_TOKENS, ScalePolicy, float8};
 use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
-pub use plane::{Plane, PlaneShape, Side, Storage};
+pub use plane::{HeadOf, Plane, PlaneShape, Side, Storage};
 
 /// Tokens of a page.
 pub const PAGE: usize = PAGE_TOKENS as usize;
@@ -164,9 +164,13 @@ impl CpuCache {
         &self.pages[page][layer].planes[side as usize]
     }
 
-    /// Storage of one component of one layer.
-    pub fn storage(&self, layer: usize, side: Side) -> Storage {
-        self.layers[layer][side as usize]
+    /// How to read one head of one component of one layer.
+    pub fn head(&self, layer: usize, head: usize, side: Side) -> HeadOf {
+        HeadOf {
+            shape: self.shape,
+            storage: self.layers[layer][side as usize],
+            head,
+        }
     }
 
     /// Forgets a slot's tokens from `tokens` on, with their counters. Pages that become empty

@@ -292,11 +292,7 @@ impl PanelProduct<'_> {
     ) {
         let mut wide = [[0.0; PANEL]; WIDEN_STEPS];
         for (block, steps) in steps.chunks(WIDEN_STEPS).enumerate() {
-            for (wide, step) in wide.iter_mut().zip(steps) {
-                for (wide, &bits) in wide.iter_mut().zip(step) {
-                    *wide = widen(bits);
-                }
-            }
+            widen::all(steps.as_flattened(), wide.as_flattened_mut(), widen);
             self.block(simd, block * WIDEN_STEPS, &wide[..steps.len()]);
         }
     }

@@ -44,6 +44,17 @@ pub fn int8(byte: u8) -> f32 {
     f32::from(byte as i8)
 }
 
+/// Widens `src` into `wide`, element by element.
+///
+/// One long loop: short inner loops of constant length are unrolled into scalar code instead of
+/// being vectorised.
+#[inline(always)]
+pub fn all<T: Copy>(src: &[T], wide: &mut [f32], widen: impl Fn(T) -> f32) {
+    for (wide, &stored) in wide.iter_mut().zip(src) {
+        *wide = widen(stored);
+    }
+}
+
 #[inline(always)]
 fn rebias(sign: u32, magnitude: u32, exponent: u32) -> f32 {
     let scaled = f32::from_bits(magnitude) * f32::from_bits((127 + exponent) << 23);

@@ -1,6 +1,7 @@
 //! One component of one layer's share of a page: stored elements and inline scales.
 
 use half::{bf16, f16};
+use pulp::Simd;
 
 use super::{PAGE, Tally};
 use crate::backend::cpu::kernel::{PANEL, PanelRow};
@@ -79,6 +80,17 @@ impl Storage {
         };
         bytes as u64
     }
+}
+
+/// One head of a plane, and how to read it.
+#[derive(Clone, Copy)]
+pub struct HeadOf {
+    /// Heads and widths.
+    pub shape: PlaneShape,
+    /// Storage of the plane.
+    pub storage: Storage,
+    /// Key/value head.
+    pub head: usize,
 }
 
 /// Stored elements and their inline scales (`[kv_heads][16]`, dynamic scales only).
@@ -188,55 +200,74 @@ impl Plane {
     }
 
     /// Decodes the keys of one head into lanes `16 * half ..` of a tile `[head_dim]` of panel rows.
+    /// `wide` is working memory of at least `16 * head_dim` elements.
     #[inline(always)]
-    pub fn decode_keys(
+    pub fn decode_keys<S: Simd>(
         &self,
-        shape: PlaneShape,
-        storage: Storage,
-        head: usize,
+        simd: S,
+        at: HeadOf,
+        wide: &mut [f32],
         tile: &mut [PanelRow],
         half: usize,
     ) {
-        let range = head * shape.head_dim * PAGE..(head + 1) * shape.head_dim * PAGE;
-        let scales = self.page_scales(storage, head);
-        match (&self.elements, storage) {
-            (Elements::Half(e), Storage::Native(NativeDtype::F16)) => {
-                decode_lanes(&e[range], widen::f16, &scales, tile, half);
+        self.widen_head(at, wide);
+        let scales = self.page_scales(at);
+        let (scales, _) = S::as_simd_f32s(&scales);
+        let (groups, _) = wide.as_chunks::<PAGE>();
+        for (row, group) in tile.iter_mut().zip(groups) {
+            let (halves, _) = row.as_chunks_mut::<PAGE>();
+            let (lanes, _) = S::as_mut_simd_f32s(&mut halves[half]);
+            let (group, _) = S::as_simd_f32s(group);
+            for ((lane, &x), &scale) in lanes.iter_mut().zip(group).zip(scales) {
+                *lane = simd.mul_f32s(x, scale);
             }
-            (Elements::Half(e), _) => decode_lanes(&e[range], widen::bf16, &scales, tile, half),
-            (Elements::Byte(e), _) => match storage.byte_format() {
-                ByteFormat::E4m3 => decode_lanes(&e[range], widen::e4m3, &scales, tile, half),
-                ByteFormat::E5m2 => decode_lanes(&e[range], widen::e5m2, &scales, tile, half),
-                ByteFormat::Int8 => decode_lanes(&e[range], widen::int8, &scales, tile, half),
-            },
         }
     }
 
-    /// Decodes the values of one head into rows of a tile `[head_dim/32][stride]` of panel rows,
-    /// one row per token: `tile` begins at the page's first row, `tokens` rows are written.
+    /// Decodes `tokens` values of one head into rows of a tile `[head_dim/32][stride]` of panel
+    /// rows, one row per token, `tile` beginning at the page's first row. `wide` as for keys.
     #[inline(always)]
-    pub fn decode_values(
+    pub fn decode_values<S: Simd>(
         &self,
-        shape: PlaneShape,
-        storage: Storage,
-        head: usize,
+        simd: S,
+        at: HeadOf,
+        wide: &mut [f32],
         tokens: usize,
-        tile: &mut [PanelRow],
-        stride: usize,
+        (tile, stride): (&mut [PanelRow], usize),
     ) {
-        let first = head * PAGE * shape.head_dim;
-        let range = first..first + tokens * shape.head_dim;
-        let scales = self.page_scales(storage, head);
-        let target = (tile, stride, shape.head_dim);
-        match (&self.elements, storage) {
-            (Elements::Half(e), Storage::Native(NativeDtype::F16)) => {
-                decode_rows(&e[range], widen::f16, &scales, target);
+        self.widen_head(at, wide);
+        let scales = self.page_scales(at);
+        let rows = wide.chunks_exact(at.shape.head_dim).take(tokens);
+        for ((token, row), scale) in rows.enumerate().zip(scales) {
+            let (panels, rest) = row.as_chunks::<PANEL>();
+            for (panel, row) in panels.iter().enumerate() {
+                let (to, _) = S::as_mut_simd_f32s(&mut tile[panel * stride + token]);
+                let (row, _) = S::as_simd_f32s(row);
+                for (to, &x) in to.iter_mut().zip(row) {
+                    *to = simd.mul_f32s(x, simd.splat_f32s(scale));
+                }
             }
-            (Elements::Half(e), _) => decode_rows(&e[range], widen::bf16, &scales, target),
-            (Elements::Byte(e), _) => match storage.byte_format() {
-                ByteFormat::E4m3 => decode_rows(&e[range], widen::e4m3, &scales, target),
-                ByteFormat::E5m2 => decode_rows(&e[range], widen::e5m2, &scales, target),
-                ByteFormat::Int8 => decode_rows(&e[range], widen::int8, &scales, target),
+            if !rest.is_empty() {
+                let to = &mut tile[panels.len() * stride + token];
+                to.iter_mut().zip(rest).for_each(|(to, x)| *to = x * scale);
+            }
+        }
+    }
+
+    /// Widens the stored elements of one head, in stored order.
+    #[inline(always)]
+    fn widen_head(&self, at: HeadOf, wide: &mut [f32]) {
+        let len = at.shape.head_dim * PAGE;
+        let range = at.head * len..(at.head + 1) * len;
+        match (&self.elements, at.storage) {
+            (Elements::Half(e), Storage::Native(NativeDtype::F16)) => {
+                widen::all(&e[range], wide, widen::f16);
+            }
+            (Elements::Half(e), _) => widen::all(&e[range], wide, widen::bf16),
+            (Elements::Byte(e), storage) => match storage.byte_format() {
+                ByteFormat::E4m3 => widen::all(&e[range], wide, widen::e4m3),
+                ByteFormat::E5m2 => widen::all(&e[range], wide, widen::e5m2),
+                ByteFormat::Int8 => widen::all(&e[range], wide, widen::int8),
             },
         }
     }
@@ -244,11 +275,11 @@ impl Plane {
     /// Scales of the 16 tokens of one head; 1 for native storage, which leaves elements as they
     /// are.
     #[inline(always)]
-    fn page_scales(&self, storage: Storage, head: usize) -> [f32; PAGE] {
-        match storage {
+    fn page_scales(&self, at: HeadOf) -> [f32; PAGE] {
+        match at.storage {
             Storage::Native(_) => [1.0; PAGE],
             Storage::Fixed(_, _, scale) => [scale; PAGE],
-            Storage::Dynamic(..) => std::array::from_fn(|lane| self.scales[head * PAGE + lane]),
+            Storage::Dynamic(..) => std::array::from_fn(|lane| self.scales[at.head * PAGE + lane]),
         }
     }
 }
@@ -270,45 +301,6 @@ impl Plane {
                         Elements::Byte(e) => e[at] = 0x7f,
                     }
                 }
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn decode_lanes<T: Copy>(
-    stored: &[T],
-    widen: impl Fn(T) -> f32,
-    scales: &[f32; PAGE],
-    tile: &mut [PanelRow],
-    half: usize,
-) {
-    let (groups, _) = stored.as_chunks::<PAGE>();
-    for (row, group) in tile.iter_mut().zip(groups) {
-        let (halves, _) = row.as_chunks_mut::<PAGE>();
-        for ((x, &stored), &scale) in halves[half].iter_mut().zip(group).zip(scales) {
-            *x = widen(stored) * scale;
-        }
-    }
-}
-
-#[inline(always)]
-fn decode_rows<T: Copy>(
-    stored: &[T],
-    widen: impl Fn(T) -> f32,
-    scales: &[f32; PAGE],
-    (tile, stride, head_dim): (&mut [PanelRow], usize, usize),
-) {
-    for ((token, stored), &scale) in stored.chunks_exact(head_dim).enumerate().zip(scales) {
-        let (panels, rest) = stored.as_chunks::<PANEL>();
-        for (panel, stored) in panels.iter().enumerate() {
-            for (x, &stored) in tile[panel * stride + token].iter_mut().zip(stored) {
-                *x = widen(stored) * scale;
-            }
-        }
-        if !rest.is_empty() {
-            for (x, &stored) in tile[panels.len() * stride + token].iter_mut().zip(rest) {
-                *x = widen(stored) * scale;
             }
         }
     }
