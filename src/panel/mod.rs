@@ -1,4 +1,4 @@
-//! Panels: source data, prompts, materialised panel files, and the runner.
+//! Panels: source data, prompts, materialised panel files; the runner.
 //!
 //! A panel is built once per tokenizer from a task definition (`tasks/`), the protocol's sizes and
 //! seed, and source data whose digests are recorded. The same inputs give the same bytes.
@@ -15,13 +15,12 @@ mod model_tokenizer;
 mod nll;
 mod parquet_rows;
 mod retrieval;
+pub mod runner;
 mod streams;
 mod task;
 mod text;
 mod tokenizer;
 mod wikipedia;
-
-pub mod runner;
 
 #[cfg(test)]
 mod fake;
