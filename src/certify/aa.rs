@@ -7,6 +7,7 @@ use crate::stats::clopper_pearson_upper;
 
 use super::arms::Trial;
 use super::compare::percent;
+use super::error::AaDifference;
 use super::evidence::PanelGold;
 use super::findings::Finding;
 use super::{CertifyError, Reason};
@@ -136,14 +137,15 @@ impl PanelAa {
         findings: &mut Vec<Finding>,
     ) -> Result<(), CertifyError> {
         if let (Some((case, what)), true) = (&self.first_difference, trial.evidence.is_built_in()) {
-            return Err(CertifyError::AaDiffers {
+            return Err(Box::new(AaDifference {
                 panel: self.panel.clone(),
                 case: case.clone(),
                 what,
                 first: first.arm.clone(),
                 second: second.arm.clone(),
                 count: self.differing,
-            });
+            })
+            .into());
         }
         if self.records < self.planned {
             let detail = format!(

@@ -61,6 +61,15 @@ impl<'a> Trial<'a> {
         self.evidence.arms.get(arm)
     }
 
+    /// Whether the certificate rests on what the arm `name` left behind.
+    pub fn involves(&self, name: &str) -> bool {
+        let is_control = |control: &Control<'_>| control.arm.is_some_and(|arm| arm.arm == name);
+        let is_aa = |arm: &ManifestArm| arm.role == ArmRole::Aa && arm.arm == name;
+        name == self.arm.arm
+            || self.controls.iter().any(is_control)
+            || self.evidence.manifest.arms.iter().any(is_aa)
+    }
+
     /// What stands against the trial before any record is looked at.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();

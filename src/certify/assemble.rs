@@ -11,8 +11,17 @@ use super::arms::{Trial, cache_shape};
 use super::compare::{self, PanelResult, rules_on};
 use super::evidence::Evidence;
 use super::findings::{Finding, decide};
-use super::rescore::Rescore;
+use super::rescore::{FrozenParsers, Rescore};
 use super::{CertifyError, Reason, caveats, check, counts, degradation, engagement};
+
+/// Computes the certificate of the candidate arm `candidate`; pure. Outputs are scored again with
+/// the parsers that the panels name.
+///
+/// # Errors
+/// As [`certify_with`].
+pub fn certify(candidate: &str, evidence: &Evidence) -> Result<Certificate, CertifyError> {
+    certify_with(candidate, evidence, &FrozenParsers)
+}
 
 /// Computes the certificate of the candidate arm `candidate`; pure. Outputs are scored again by
 /// `scorer`.
@@ -155,21 +164,11 @@ fn memory(recipe: &CertificateRecipe) -> MemoryFigures {
 
 /// Files of the run, the candidate, its controls and the A/A arm, by path.
 fn files(trial: &Trial<'_>) -> Vec<FileDigest> {
-    let manifest = &trial.evidence.manifest;
-    let of_trial = |name: &str| {
-        let control = |arm: &&super::arms::Control<'_>| arm.arm.is_some_and(|arm| arm.arm == name);
-        let aa = |arm: &&crate::schema::ManifestArm| {
-            arm.role == crate::schema::ArmRole::Aa && arm.arm == name
-        };
-        name == trial.arm.arm
-            || trial.controls.iter().find(control).is_some()
-            || manifest.arms.iter().find(aa).is_some()
-    };
     let arms = trial
         .evidence
         .arms
         .iter()
-        .filter(|(name, _)| of_trial(name));
+        .filter(|(name, _)| trial.involves(name));
     let mut files = trial.evidence.files.clone();
     files.extend(arms.flat_map(|(_, arm)| arm.files.iter().cloned()));
     files.sort();

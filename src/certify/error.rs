@@ -48,52 +48,62 @@ pub enum CertifyError {
         expected: String,
     },
     /// A record contradicts its own output or its case.
-    #[error(
-        "arm {arm}, panel {panel}, case {case}: {field}: found {found}, expected {expected}; \
-         {count} such records in this panel"
-    )]
-    Mismatch {
-        /// Arm.
-        arm: String,
-        /// Panel.
-        panel: String,
-        /// First such case in plan order.
-        case: String,
-        /// Field of the record.
-        field: &'static str,
-        /// What the record holds.
-        found: String,
-        /// What follows from the record's output and the panel.
-        expected: String,
-        /// Records of this arm and panel that contradict themselves.
-        count: usize,
-    },
+    #[error(transparent)]
+    Mismatch(#[from] Box<Mismatch>),
     /// Native differs from native on a worker that promises the same bits.
-    #[error(
-        "A/A difference: panel {panel}, case {case}: {what} differs between `{first}` and \
-         `{second}`; {count} such records in this panel"
-    )]
-    AaDiffers {
-        /// Panel.
-        panel: String,
-        /// First case that differs, in plan order.
-        case: String,
-        /// What differs.
-        what: &'static str,
-        /// Control arm.
-        first: String,
-        /// A/A arm.
-        second: String,
-        /// Records of this panel that differ.
-        count: usize,
-    },
+    #[error(transparent)]
+    AaDiffers(#[from] Box<AaDifference>),
+}
+
+/// A record that contradicts its own output or its case.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "arm {arm}, panel {panel}, case {case}: {field}: found {found}, expected {expected}; \
+     {count} such records in this panel"
+)]
+pub struct Mismatch {
+    /// Arm.
+    pub arm: String,
+    /// Panel.
+    pub panel: String,
+    /// First such case in plan order.
+    pub case: String,
+    /// Field of the record.
+    pub field: &'static str,
+    /// What the record holds.
+    pub found: String,
+    /// What follows from the record's output and the panel.
+    pub expected: String,
+    /// Records of this arm and panel that contradict themselves.
+    pub count: usize,
+}
+
+/// A difference between native and native.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "A/A difference: panel {panel}, case {case}: {what} differs between `{first}` and \
+     `{second}`; {count} such records in this panel"
+)]
+pub struct AaDifference {
+    /// Panel.
+    pub panel: String,
+    /// First case that differs, in plan order.
+    pub case: String,
+    /// What differs.
+    pub what: &'static str,
+    /// Control arm.
+    pub first: String,
+    /// A/A arm.
+    pub second: String,
+    /// Records of this panel that differ.
+    pub count: usize,
 }
 
 impl CertifyError {
     /// Whether the worker or the system failed (exit code 4).
     pub fn is_system(&self) -> bool {
         match self {
-            CertifyError::AaDiffers { .. } => true,
+            CertifyError::AaDiffers(_) => true,
             CertifyError::Store(error) => error.is_system(),
             _ => false,
         }
@@ -103,7 +113,7 @@ impl CertifyError {
     pub fn is_mismatch(&self) -> bool {
         matches!(
             self,
-            CertifyError::Mismatch { .. } | CertifyError::ProtocolDigest { .. }
+            CertifyError::Mismatch(_) | CertifyError::ProtocolDigest { .. }
         )
     }
 }

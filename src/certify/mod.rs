@@ -25,8 +25,8 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use assemble::certify_with;
-pub use error::CertifyError;
+pub use assemble::{certify, certify_with};
+pub use error::{AaDifference, CertifyError, Mismatch};
 pub use evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 pub use findings::Reason;
 pub use load::load;

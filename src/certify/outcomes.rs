@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::schema::{CaseTask, Finish, Record};
 
+use super::error::Mismatch;
 use super::evidence::{GoldCase, PanelGold};
 use super::rescore::{MathScore, Rescore};
 use super::{CertifyError, Reason};
@@ -113,7 +114,7 @@ fn refuse(
     let count = contradictions.len();
     match contradictions.into_iter().next() {
         None => Ok(()),
-        Some((case, first)) => Err(CertifyError::Mismatch {
+        Some((case, first)) => Err(Box::new(Mismatch {
             arm: place.arm.to_owned(),
             panel: place.panel.to_owned(),
             case: case.case.clone(),
@@ -121,7 +122,8 @@ fn refuse(
             found: first.found,
             expected: first.expected,
             count,
-        }),
+        })
+        .into()),
     }
 }
 

@@ -27,8 +27,9 @@ pub struct PanelHeader {
 
 /// One case. Its `case_sha256` in records is the SHA-256 of its line in the panel file,
 /// without the line feed.
+// Unknown fields are denied by the flattened task, which is given every field that is left: serde
+// would take the task's own fields for unknown ones if this struct denied them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct PanelCase {
     /// Case name, unique within the panel, e.g. `gsm8k-0000`.
     pub case: String,
@@ -54,7 +55,7 @@ pub struct ChatMessage {
 
 /// What decides a case's outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum CaseTask {
     /// An exact numeric answer.
     Math {
@@ -79,4 +80,41 @@ pub enum CaseTask {
         /// Most tokens generated.
         max_new_tokens: u32,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_read_back_and_unknown_fields_are_refused() {
+        let tasks = [
+            CaseTask::Math {
+                gold: "12".to_owned(),
+                max_new_tokens: 512,
+            },
+            CaseTask::Nll {
+                targets: 128,
+                article: "A".to_owned(),
+            },
+            CaseTask::Retrieval {
+                gold: "99".to_owned(),
+                depth: 0.1,
+                max_new_tokens: 16,
+            },
+        ];
+        for task in tasks {
+            let case = PanelCase {
+                case: "case-0".to_owned(),
+                messages: Vec::new(),
+                prompt_ids: vec![1, 2],
+                task,
+            };
+            let line = serde_json::to_string(&case).unwrap();
+            assert_eq!(serde_json::from_str::<PanelCase>(&line).unwrap(), case);
+            let more = line.replacen('{', "{\"colour\":1,", 1);
+            let error = serde_json::from_str::<PanelCase>(&more).unwrap_err();
+            assert!(error.to_string().contains("colour"), "{error}");
+        }
+    }
 }

@@ -1,0 +1,9 @@
+//! Certificates of hand-made evidence.
+
+mod beside;
+mod incomplete;
+mod properties;
+mod published;
+mod stored;
+mod verdicts;
+mod world;
