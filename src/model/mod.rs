@@ -16,7 +16,7 @@ mod tokenizer;
 mod weights;
 
 pub use config::*;
-pub use decoder::*;
+pub use decoder::{Decoder, LoadError, Workspace};
 pub use files::{ModelFiles, open};
 pub use gguf::GgufWeights;
 pub use hf_config::read_config;

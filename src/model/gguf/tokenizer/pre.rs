@@ -81,3 +81,56 @@ fn split(regex: &str) -> Value {
         "invert": false,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use tokenizers::{
+        NormalizedString, Normalizer, NormalizerWrapper, OffsetReferential, OffsetType,
+        PreTokenizedString, PreTokenizer, PreTokenizerWrapper,
+    };
+
+    use super::*;
+
+    fn pieces(pre: &Pre, text: &str) -> Vec<String> {
+        let mut normal = NormalizedString::from(text);
+        if !pre.normalizer.is_null() {
+            let normalizer: NormalizerWrapper =
+                serde_json::from_value(pre.normalizer.clone()).unwrap();
+            normalizer.normalize(&mut normal).unwrap();
+        }
+        let text = normal.get().to_owned();
+        let splitter: PreTokenizerWrapper =
+            serde_json::from_value(pre.pre_tokenizer.clone()).unwrap();
+        let mut split = PreTokenizedString::from(text.as_str());
+        splitter.pre_tokenize(&mut split).unwrap();
+        split
+            .get_splits(OffsetReferential::Original, OffsetType::Byte)
+            .into_iter()
+            .map(|(_, (start, end), _)| text[start..end].to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn every_pre_tokenizer_splits_like_its_definition() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tokenizer/splits.json");
+        let text = std::fs::read_to_string(path).unwrap();
+        let golden: BTreeMap<String, Vec<(String, Vec<String>)>> =
+            serde_json::from_str(&text).unwrap();
+        assert_eq!(golden.len(), 4);
+        for (name, cases) in golden {
+            let pre = Pre::named(&name).unwrap();
+            for (text, expected) in cases {
+                assert_eq!(pieces(&pre, &text), expected, "{name}: {text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_not_guessed() {
+        assert!(Pre::named("default").is_none());
+        assert!(Pre::named("").is_none());
+    }
+}
