@@ -1,11 +1,8 @@
 //! Opens what a run needs before anything is written: model, panels, engine.
 
-use crate::backend::Backend;
-use crate::backend::cpu::CpuBackend;
-use crate::engine::{BatchLayout, Engine, LocalEngine, LocalIdentity, LocalSettings};
-use crate::model::{self, Decoder, LoadError, ModelFiles};
+use crate::engine::{BatchLayout, Engine, LocalEngine, LocalSettings};
+use crate::model::{self, LoadError};
 use crate::panel::{self, BuiltPanels};
-use crate::schema::WorkerIdentity;
 
 use super::Failure;
 use super::resolve::{ModelSettings, Worker};
@@ -28,37 +25,15 @@ impl Prepared {
         let (protocol, data) = (&settings.protocol, &settings.data);
         let panels =
             panel::build(protocol, data, &files.tokenizer, &geometry).map_err(Failure::input)?;
-        let local = LocalSettings::default();
         let engine = match settings.worker {
-            Worker::Cpu => local_engine(files, CpuBackend::new(), "cpu", local),
-        }
-        .map_err(load_failure)?;
+            Worker::Cpu => LocalEngine::cpu(files).map_err(load_failure)?,
+        };
         Ok(Prepared {
             panels,
-            engine,
-            layout: local.layout,
+            engine: Box::new(engine),
+            layout: LocalSettings::default().layout,
         })
     }
-}
-
-fn local_engine<B: Backend + 'static>(
-    files: ModelFiles,
-    backend: B,
-    kind: &str,
-    settings: LocalSettings,
-) -> Result<Box<dyn Engine>, LoadError> {
-    let identity = LocalIdentity {
-        model: files.identity(),
-        worker: WorkerIdentity {
-            kind: kind.to_owned(),
-            device: backend.device(),
-            arithmetic: backend.arithmetic(),
-        },
-    };
-    let decoder = Decoder::load(files.config, files.weights.as_ref(), backend)?;
-    let text = Box::new(files.tokenizer);
-    let engine = LocalEngine::from_decoder(decoder, text, identity, settings)?;
-    Ok(Box::new(engine))
 }
 
 /// Weights that are wrong are the user's (2); what a device cannot hold is the system's (4).

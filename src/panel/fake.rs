@@ -12,7 +12,8 @@ pub struct FakeTokenizer {
     pub bos: Option<u32>,
     /// Has a chat template.
     pub template: bool,
-    sha256: String,
+    /// Digest.
+    pub sha256: String,
 }
 
 /// Tokens that the template puts around a message.
