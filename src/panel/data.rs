@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::error::PanelError;
 use super::task::{Source, SourceFormat, Task};
-use crate::schema::{FileDigest, to_hex};
+use crate::schema::{FileDigest, sha256_hex, to_hex};
 
 /// The folder that holds `gsm8k/` and `wikipedia/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,11 +139,7 @@ impl DataDir {
         let path = self.root.join(relative);
         let found = file_sha256(&path)?;
         if let Some(expected) = source.sha256.as_ref().filter(|known| **known != found) {
-            return Err(PanelError::Digest {
-                path,
-                found,
-                expected: expected.clone(),
-            });
+            return Err(mismatch(path, found, expected.clone()));
         }
         Ok(SourceFile {
             path,
@@ -153,6 +149,26 @@ impl DataDir {
             },
             pinned: source.sha256.is_some(),
         })
+    }
+}
+
+/// A known file has other bytes; says so where converted line ends are all that differs. Such a file
+/// is refused like any other: its bytes, and so its tokens, are not those that the digest names.
+fn mismatch(path: PathBuf, found: String, expected: String) -> PanelError {
+    let converted = fs::read_to_string(&path)
+        .is_ok_and(|text| sha256_hex(text.replace("\r\n", "\n").as_bytes()) == expected);
+    if converted {
+        PanelError::LineEnds {
+            path,
+            found,
+            expected,
+        }
+    } else {
+        PanelError::Digest {
+            path,
+            found,
+            expected,
+        }
     }
 }
 

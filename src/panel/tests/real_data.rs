@@ -33,6 +33,29 @@ fn every_reference_solution_parses_to_its_gold_answer() {
     }
 }
 
+/// The known WikiText file in a folder of its own, with LF line ends whatever the copy at hand has:
+/// its digest is checked like that of any source, and a copy with converted line ends is refused.
+fn wikitext() -> Option<Data> {
+    let bytes = fs::read_to_string(real_data()?.path().join("wikipedia/wiki.test.raw")).ok()?;
+    let data = Data::new();
+    if bytes.contains("\r\n") {
+        data.write("wikipedia/wiki.test.raw", &bytes);
+        let error = data
+            .resolve()
+            .locate(&builtin_task("wikipedia-nll").unwrap());
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains("with LF alone it is the expected one"),
+            "{error}"
+        );
+        println!("the WikiText file at hand has CR LF line ends: going on with LF alone");
+    }
+    data.write("wikipedia/wiki.test.raw", bytes.replace("\r\n", "\n"));
+    let questions = real_data()?.path().join("gsm8k/test.jsonl");
+    data.write("gsm8k/test.jsonl", fs::read(questions).ok()?);
+    Some(data)
+}
+
 #[test]
 fn the_wikitext_test_split_holds_sixty_articles() {
     let Some(data) = real_data() else { return };
@@ -51,7 +74,7 @@ fn the_wikitext_test_split_holds_sixty_articles() {
 
 #[test]
 fn the_wikitext_protocols_can_be_built() {
-    let Some(data) = real_data() else { return };
+    let Some(data) = wikitext() else { return };
     for name in ["reference-wikitext", "smoke"] {
         let mut protocol = builtin_protocol(name).unwrap();
         for plan in &mut protocol.panels {
@@ -60,7 +83,13 @@ fn the_wikitext_protocols_can_be_built() {
                 *cases = 2;
             }
         }
-        let built = build(&protocol, &data, &FakeTokenizer::new(), &geometry(8192)).unwrap();
+        let built = build(
+            &protocol,
+            &data.resolve(),
+            &FakeTokenizer::new(),
+            &geometry(8192),
+        )
+        .unwrap();
         assert_eq!(built.supported().count(), protocol.panels.len(), "{name}");
         assert!(built.calibration.is_some(), "{name}");
         assert_eq!(built.probe.len(), 256, "{name}");

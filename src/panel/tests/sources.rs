@@ -267,3 +267,17 @@ fn wrong_articles_are_named() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+#[test]
+fn converted_line_ends_are_refused_and_named() {
+    let Some(real) = real_data() else { return };
+    let text = fs::read_to_string(real.path().join("gsm8k/test.jsonl")).unwrap();
+    let data = Data::new();
+    data.write("gsm8k/test.jsonl", text.replace('\n', "\r\n"));
+    let error = questions(&data).unwrap_err().to_string();
+    assert!(error.contains("expected 3730d312"), "{error}");
+    assert!(
+        error.contains("with LF alone it is the expected one"),
+        "{error}"
+    );
+}
