@@ -1,5 +1,7 @@
 //! A tiny world for tests of the binary: a model with random weights, source texts, a protocol.
 
+#![allow(clippy::unwrap_used)] // Helpers outside of test functions.
+
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
