@@ -15,9 +15,10 @@ use rayon::prelude::*;
 use super::cache::{CpuCache, PAGE, Side};
 use super::exp::exp2;
 use super::kernel::{
-    PANEL, PanelRow, TileRows, largest_tile, pack_rows, packed_tile, tile, tiles, with_tile_rows,
+    PANEL, PanelRow, TileRows, largest_tile, pack_rows, packed_tile, scale_row, tile, tiles,
+    with_tile_rows,
 };
-use super::rowwise::tree_sum;
+use super::rowwise::{larger, tree, tree_sum};
 use crate::backend::CacheRow;
 
 /// Tokens of a block.
@@ -313,9 +314,7 @@ impl Attention<'_> {
         let head_dim = self.cache.shape().head_dim;
         for (panel, sums) in sums.chunks_exact_mut(count).enumerate() {
             for (sum, running) in sums.iter_mut().zip(&*running) {
-                for x in sum {
-                    *x *= running.correction;
-                }
+                scale_row(simd, sum, running.correction);
             }
             // Columns beyond the head's width read on into the next row; nobody reads their sums.
             let values = values[panel * PANEL..]
@@ -356,33 +355,27 @@ impl Running {
     /// Turns scores into weights `2^(score * factor - largest)`, zero from `visible` on.
     #[inline(always)]
     fn step(&mut self, weights: &mut [f32; BLOCK], visible: usize, factor: f32) {
-        for (t, w) in weights.iter_mut().enumerate() {
-            *w = if t < visible {
-                *w * factor
-            } else {
-                f32::NEG_INFINITY
-            };
+        for w in weights.iter_mut() {
+            *w *= factor;
         }
-        let mut lanes = [f32::NEG_INFINITY; 16];
-        for chunk in weights.as_chunks::<16>().0 {
-            for (lane, &w) in lanes.iter_mut().zip(chunk) {
-                *lane = if w > *lane { w } else { *lane };
-            }
-        }
-        let largest = lanes
-            .into_iter()
-            .fold(self.largest, |a, b| if b > a { b } else { a });
+        weights[visible..].fill(f32::NEG_INFINITY);
+        let largest = larger(self.largest, tree(fold_lanes(weights, larger), larger));
         for w in weights.iter_mut() {
             *w = exp2(*w - largest);
         }
-        let mut lanes = [0.0; 16];
-        for chunk in weights.as_chunks::<16>().0 {
-            for (lane, &w) in lanes.iter_mut().zip(chunk) {
-                *lane += w;
-            }
-        }
         self.correction = exp2(self.largest - largest);
-        self.sum = self.sum.mul_add(self.correction, tree_sum(lanes));
+        let sum = tree_sum(fold_lanes(weights, |a, b| a + b));
+        self.sum = self.sum.mul_add(self.correction, sum);
         self.largest = largest;
     }
+}
+
+/// Merges the block's four groups of 16 lanes in order.
+#[inline(always)]
+fn fold_lanes(x: &[f32; BLOCK], merge: impl Fn(f32, f32) -> f32) -> [f32; 16] {
+    let (groups, _) = x.as_chunks::<16>();
+    std::array::from_fn(|i| {
+        let first = merge(groups[0][i], groups[1][i]);
+        merge(merge(first, groups[2][i]), groups[3][i])
+    })
 }

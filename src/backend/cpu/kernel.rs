@@ -134,6 +134,15 @@ fn pair<S: Simd>(halves: Halves, at: usize) -> [S::f32s; 2] {
     halves.map(|half| S::as_simd_f32s(half).0[at])
 }
 
+/// `row *= factor`, explicitly as vectors: over many rows the compiler prefers columns.
+#[inline(always)]
+pub fn scale_row<S: Simd>(simd: S, row: &mut PanelRow, factor: f32) {
+    let factor = simd.splat_f32s(factor);
+    for x in S::as_mut_simd_f32s(row).0 {
+        *x = simd.mul_f32s(*x, factor);
+    }
+}
+
 /// [`tile`] with the left-hand rows packed as `[inner][rows]`.
 #[inline(always)]
 pub fn packed_tile<'a, S: Simd>(

@@ -15,15 +15,29 @@ const LANES: usize = 16;
 
 /// Adds 16 partial sums as a binary tree.
 #[inline(always)]
-pub fn tree_sum(mut lanes: [f32; LANES]) -> f32 {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
-        }
-        width /= 2;
+pub fn tree_sum(lanes: [f32; LANES]) -> f32 {
+    tree(lanes, |a, b| a + b)
+}
+
+/// The larger number; `a` where `b` is NaN.
+#[inline(always)]
+pub fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
+}
+
+/// Merges 16 lanes as a binary tree.
+#[inline(always)]
+pub fn tree(mut lanes: [f32; LANES], merge: impl Fn(f32, f32) -> f32) -> f32 {
+    for i in 0..8 {
+        lanes[i] = merge(lanes[i], lanes[i + 8]);
     }
-    lanes[0]
+    for i in 0..4 {
+        lanes[i] = merge(lanes[i], lanes[i + 4]);
+    }
+    for i in 0..2 {
+        lanes[i] = merge(lanes[i], lanes[i + 2]);
+    }
+    merge(lanes[0], lanes[1])
 }
 
 #[inline(always)]
@@ -165,16 +179,15 @@ fn largest(x: &[f32]) -> (f32, bool) {
     let (chunks, rest) = x.as_chunks::<LANES>();
     for chunk in chunks {
         for ((lane, nan), &x) in lanes.iter_mut().zip(&mut nan).zip(chunk) {
-            *lane = if x > *lane { x } else { *lane };
+            *lane = larger(*lane, x);
             *nan |= x.is_nan();
         }
     }
     for ((lane, nan), &x) in lanes.iter_mut().zip(&mut nan).zip(rest) {
-        *lane = if x > *lane { x } else { *lane };
+        *lane = larger(*lane, x);
         *nan |= x.is_nan();
     }
-    let largest = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
-    (largest, nan.contains(&true))
+    (tree(lanes, larger), nan.contains(&true))
 }
 
 fn not_a_number(row: usize, logits: &[f32]) -> BackendError {
