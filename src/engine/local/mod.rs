@@ -6,6 +6,7 @@
 mod arm;
 mod drive;
 mod engagement;
+mod open;
 mod schedule;
 mod tasks;
 
