@@ -15,9 +15,10 @@ use rayon::prelude::*;
 use super::cache::{CpuCache, PAGE, Side};
 use super::exp::exp2;
 use super::kernel::{
-    PANEL, PanelRow, TileRows, largest_tile, pack_rows, packed_tile, tile, tiles, with_tile_rows,
+    PANEL, PanelRow, TileRows, largest_tile, pack_rows, packed_tile, scale_row, tile, tiles,
+    with_tile_rows,
 };
-use super::rowwise::tree_sum;
+use super::rowwise::{larger, tree, tree_sum};
 use crate::backend::CacheRow;
 
 /// Tokens of a block.
@@ -128,12 +129,10 @@ fn plan(cache: &CpuCache, layer: usize, rows: &[CacheRow], group: usize) -> Vec<
 struct Scratch {
     /// Packed queries, tile by tile `[head_dim][rows of the tile]`.
     q: Vec<f32>,
-    /// One head's page, widened in stored order.
-    wide: Vec<f32>,
-    /// Decoded keys `[2][head_dim]`, tokens as lanes.
-    keys: Vec<PanelRow>,
-    /// Decoded values `[head_dim/32][64]`, a token per row.
-    values: Vec<PanelRow>,
+    /// Decoded keys `[4 pages][head_dim][16]`: tokens are lanes.
+    keys: Vec<f32>,
+    /// Decoded values `[64][head_dim]` and as many zeros as a panel is wide.
+    values: Vec<f32>,
     /// Scores `[2][queries]`, tokens as lanes.
     scores: Vec<PanelRow>,
     /// Unnormalised probabilities of the block.
@@ -208,10 +207,8 @@ impl Attention<'_> {
             pack_rows(part, tile.rows, head_dim, |r| query(tile.first + r));
         }
         let panels = head_dim.div_ceil(PANEL);
-        s.wide.resize(PAGE * head_dim, 0.0);
-        s.keys.resize(2 * head_dim, [0.0; PANEL]);
-        s.values.clear();
-        s.values.resize(panels * BLOCK, [0.0; PANEL]);
+        s.keys.resize(BLOCK * head_dim, 0.0);
+        s.values.resize(BLOCK * head_dim + PANEL, 0.0);
         s.scores.resize(2 * count, [0.0; PANEL]);
         s.weights.resize(count, [0.0; BLOCK]);
         s.sums.clear();
@@ -233,29 +230,26 @@ impl Attention<'_> {
         let (cache, layer) = (self.cache, self.layer);
         let head_dim = cache.shape().head_dim;
         let stored = cache.tokens(layer, slot) - block * BLOCK;
-        let Scratch {
-            wide, keys, values, ..
-        } = &mut *self.scratch;
-        for page in 0..BLOCK_PAGES {
+        let Scratch { keys, values, .. } = &mut *self.scratch;
+        let pages = keys
+            .chunks_exact_mut(PAGE * head_dim)
+            .zip(values.chunks_exact_mut(PAGE * head_dim));
+        for (page, (keys, values)) in pages.enumerate() {
             let tokens = stored.saturating_sub(page * PAGE).min(PAGE);
-            let (keys, half) = (&mut keys[page / 2 * head_dim..][..head_dim], page % 2);
-            let values = &mut values[page * PAGE..];
             if tokens > 0 {
                 let number = block * BLOCK_PAGES + page;
-                let plane = cache.plane(layer, slot, number, Side::Key);
-                let at = cache.head(layer, kv_head, Side::Key);
-                plane.decode_keys(simd, at, wide, keys, half);
-                let plane = cache.plane(layer, slot, number, Side::Value);
-                let at = cache.head(layer, kv_head, Side::Value);
-                plane.decode_values(simd, at, wide, tokens, (values, BLOCK));
+                for (side, out) in [(Side::Key, &mut *keys), (Side::Value, &mut *values)] {
+                    let at = cache.head(layer, kv_head, side);
+                    cache
+                        .plane(layer, slot, number, side)
+                        .decode(simd, side, at, out);
+                }
             }
             if tokens < PAGE {
-                for row in keys {
-                    row[half * PAGE + tokens..(half + 1) * PAGE].fill(0.0);
+                for lanes in keys.as_chunks_mut::<PAGE>().0 {
+                    lanes[tokens..].fill(0.0);
                 }
-                for panel in values.chunks_mut(BLOCK) {
-                    panel[tokens..PAGE].fill([0.0; PANEL]);
-                }
+                values[tokens * head_dim..].fill(0.0);
             }
         }
     }
@@ -268,13 +262,14 @@ impl Attention<'_> {
         let Scratch {
             q, keys, scores, ..
         } = &mut *self.scratch;
-        for (keys, scores) in keys
-            .chunks_exact(head_dim)
-            .zip(scores.chunks_exact_mut(count))
-        {
+        let (keys, _) = keys.as_chunks::<PAGE>();
+        let panels = keys.chunks_exact(2 * head_dim);
+        for (keys, scores) in panels.zip(scores.chunks_exact_mut(count)) {
+            let (left, right) = keys.split_at(head_dim);
             for tile in self.tiles {
                 let q = &q[tile.first * head_dim..][..tile.rows * head_dim];
                 let scores = &mut scores[tile.first..tile.first + tile.rows];
+                let keys = left.iter().zip(right).map(|(left, right)| [left, right]);
                 packed_tile(simd, tile.rows, q, keys, scores, false);
             }
         }
@@ -316,20 +311,27 @@ impl Attention<'_> {
             running,
             ..
         } = &mut *self.scratch;
-        for (values, sums) in values.chunks_exact(BLOCK).zip(sums.chunks_exact_mut(count)) {
+        let head_dim = self.cache.shape().head_dim;
+        for (panel, sums) in sums.chunks_exact_mut(count).enumerate() {
             for (sum, running) in sums.iter_mut().zip(&*running) {
-                for x in sum {
-                    *x *= running.correction;
-                }
+                scale_row(simd, sum, running.correction);
             }
+            // Columns beyond the head's width read on into the next row; nobody reads their sums.
+            let values = values[panel * PANEL..]
+                .windows(PANEL)
+                .step_by(head_dim)
+                .map(|row| {
+                    let (row, _) = row.as_chunks::<PAGE>();
+                    [&row[0], &row[1]]
+                });
             for rows in self.tiles {
                 let range = rows.first..rows.first + rows.rows;
                 let (weights, sums) = (&weights[range.clone()], &mut sums[range]);
                 with_tile_rows!(rows.rows, ROWS => {
                     let (weights, _) = weights.as_chunks::<ROWS>();
                     let weights = &weights[0];
-                    let columns = (0..BLOCK).map(|t| std::array::from_fn(|r| weights[r][t]));
-                    tile::<S, ROWS>(simd, columns, values, sums, true);
+                    let columns = (0..BLOCK, |t: usize, r: usize| weights[r][t]);
+                    tile::<S, _, ROWS>(simd, columns, values.clone(), sums, true);
                 });
             }
         }
@@ -353,33 +355,27 @@ impl Running {
     /// Turns scores into weights `2^(score * factor - largest)`, zero from `visible` on.
     #[inline(always)]
     fn step(&mut self, weights: &mut [f32; BLOCK], visible: usize, factor: f32) {
-        for (t, w) in weights.iter_mut().enumerate() {
-            *w = if t < visible {
-                *w * factor
-            } else {
-                f32::NEG_INFINITY
-            };
+        for w in weights.iter_mut() {
+            *w *= factor;
         }
-        let mut lanes = [f32::NEG_INFINITY; 16];
-        for chunk in weights.as_chunks::<16>().0 {
-            for (lane, &w) in lanes.iter_mut().zip(chunk) {
-                *lane = if w > *lane { w } else { *lane };
-            }
-        }
-        let largest = lanes
-            .into_iter()
-            .fold(self.largest, |a, b| if b > a { b } else { a });
+        weights[visible..].fill(f32::NEG_INFINITY);
+        let largest = larger(self.largest, tree(fold_lanes(weights, larger), larger));
         for w in weights.iter_mut() {
             *w = exp2(*w - largest);
         }
-        let mut lanes = [0.0; 16];
-        for chunk in weights.as_chunks::<16>().0 {
-            for (lane, &w) in lanes.iter_mut().zip(chunk) {
-                *lane += w;
-            }
-        }
         self.correction = exp2(self.largest - largest);
-        self.sum = self.sum.mul_add(self.correction, tree_sum(lanes));
+        let sum = tree_sum(fold_lanes(weights, |a, b| a + b));
+        self.sum = self.sum.mul_add(self.correction, sum);
         self.largest = largest;
     }
+}
+
+/// Merges the block's four groups of 16 lanes in order.
+#[inline(always)]
+fn fold_lanes(x: &[f32; BLOCK], merge: impl Fn(f32, f32) -> f32) -> [f32; 16] {
+    let (groups, _) = x.as_chunks::<16>();
+    std::array::from_fn(|i| {
+        let first = merge(groups[0][i], groups[1][i]);
+        merge(merge(first, groups[2][i]), groups[3][i])
+    })
 }

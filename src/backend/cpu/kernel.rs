@@ -11,6 +11,9 @@ use pulp::{Simd, WithSimd};
 /// Columns of a panel.
 pub const PANEL: usize = 32;
 
+/// Columns of half a panel: the widest vector, and the tokens of a cache page.
+pub const HALF: usize = 16;
+
 /// One row of a panel.
 pub type PanelRow = [f32; PANEL];
 
@@ -79,59 +82,80 @@ macro_rules! with_tile_rows {
 }
 pub(super) use with_tile_rows;
 
-/// `out[r] = (add ? out[r] : 0) + sum over k of a(k)[r] * b[k]`, `k` ascending.
-///
-/// `a` yields column `k` of the left-hand rows; `b` is `[inner]` rows of the panel; `out` is
-/// `[ROWS]` rows.
+/// The left and right half of a panel row.
+pub type Halves<'a> = [&'a [f32; HALF]; 2];
+
+/// Splits a panel row.
 #[inline(always)]
-pub fn tile<S: Simd, const ROWS: usize>(
+pub fn halves(row: &PanelRow) -> Halves<'_> {
+    let (halves, _) = row.as_chunks::<HALF>();
+    [&halves[0], &halves[1]]
+}
+
+/// `out[r] = (add ? out[r] : 0) + sum over k of a(k)[r] * b(k)`, `k` ascending.
+///
+/// `a` yields column `k` of the left-hand rows, of which `of(column, r)` reads an element; `b`
+/// yields row `k` of the panel; `out` is `[ROWS]` rows. Columns are not arrays by value: the
+/// compiler would copy them to the stack first.
+#[inline(always)]
+pub fn tile<'a, S: Simd, C: Copy, const ROWS: usize>(
     simd: S,
-    a: impl Iterator<Item = [f32; ROWS]> + Clone,
-    b: &[PanelRow],
+    (a, of): (impl Iterator<Item = C> + Clone, impl Fn(C, usize) -> f32),
+    b: impl Iterator<Item = Halves<'a>> + Clone,
     out: &mut [PanelRow],
     add: bool,
 ) {
-    for first in (0..PANEL).step_by(2 * S::F32_LANES) {
+    for at in 0..HALF / S::F32_LANES {
         let mut sums = [[simd.splat_f32s(0.0); 2]; ROWS];
         if add {
             for (sum, out) in sums.iter_mut().zip(&*out) {
-                *sum = pair::<S>(out, first);
+                *sum = pair::<S>(halves(out), at);
             }
         }
-        for (a, b) in a.clone().zip(b) {
-            let [left, right] = pair::<S>(b, first);
-            for (sum, a) in sums.iter_mut().zip(a) {
-                let a = simd.splat_f32s(a);
+        for (a, b) in a.clone().zip(b.clone()) {
+            let [left, right] = pair::<S>(b, at);
+            for (r, sum) in sums.iter_mut().enumerate() {
+                let a = simd.splat_f32s(of(a, r));
                 sum[0] = simd.mul_add_f32s(a, left, sum[0]);
                 sum[1] = simd.mul_add_f32s(a, right, sum[1]);
             }
         }
         for (out, sum) in out.iter_mut().zip(sums) {
-            let (vectors, _) = S::as_mut_simd_f32s(&mut out[first..first + 2 * S::F32_LANES]);
-            vectors.copy_from_slice(&sum);
+            let (halves, _) = out.as_chunks_mut::<HALF>();
+            for (half, sum) in halves.iter_mut().zip(sum) {
+                S::as_mut_simd_f32s(half).0[at] = sum;
+            }
         }
     }
 }
 
 #[inline(always)]
-fn pair<S: Simd>(row: &PanelRow, first: usize) -> [S::f32s; 2] {
-    let (vectors, _) = S::as_simd_f32s(&row[first..first + 2 * S::F32_LANES]);
-    [vectors[0], vectors[1]]
+fn pair<S: Simd>(halves: Halves, at: usize) -> [S::f32s; 2] {
+    halves.map(|half| S::as_simd_f32s(half).0[at])
+}
+
+/// `row *= factor`, explicitly as vectors: over many rows the compiler prefers columns.
+#[inline(always)]
+pub fn scale_row<S: Simd>(simd: S, row: &mut PanelRow, factor: f32) {
+    let factor = simd.splat_f32s(factor);
+    for x in S::as_mut_simd_f32s(row).0 {
+        *x = simd.mul_f32s(*x, factor);
+    }
 }
 
 /// [`tile`] with the left-hand rows packed as `[inner][rows]`.
 #[inline(always)]
-pub fn packed_tile<S: Simd>(
+pub fn packed_tile<'a, S: Simd>(
     simd: S,
     rows: usize,
     a: &[f32],
-    b: &[PanelRow],
+    b: impl Iterator<Item = Halves<'a>> + Clone,
     out: &mut [PanelRow],
     add: bool,
 ) {
     with_tile_rows!(rows, ROWS => {
         let (a, _) = a.as_chunks::<ROWS>();
-        tile::<S, ROWS>(simd, a.iter().copied(), b, out, add);
+        tile::<S, _, ROWS>(simd, (a.iter(), |a: &[f32; ROWS], r| a[r]), b, out, add);
     });
 }
 
@@ -186,7 +210,8 @@ mod tests {
         type Output = ();
         #[inline(always)]
         fn with_simd<S: Simd>(self, simd: S) {
-            packed_tile(simd, self.rows, self.a, self.b, self.out, true);
+            let b = self.b.iter().map(halves);
+            packed_tile(simd, self.rows, self.a, b, self.out, true);
         }
     }
 

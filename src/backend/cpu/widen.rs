@@ -7,12 +7,8 @@
 /// IEEE half.
 #[inline(always)]
 pub fn f16(bits: u16) -> f32 {
-    // 127 - 15 = 112.
-    rebias(
-        u32::from(bits & 0x8000) << 16,
-        u32::from(bits & 0x7fff) << 13,
-        112,
-    )
+    // Exponent bias 127 - 15 = 112.
+    rebias((i32::from(bits as i16) << 13) as u32 & 0x8fff_e000, 112)
 }
 
 /// bfloat16.
@@ -24,18 +20,14 @@ pub fn bf16(bits: u16) -> f32 {
 /// FP8 E4M3.
 #[inline(always)]
 pub fn e4m3(byte: u8) -> f32 {
-    // 127 - 7 = 120.
-    rebias(
-        u32::from(byte & 0x80) << 24,
-        u32::from(byte & 0x7f) << 20,
-        120,
-    )
+    // Exponent bias 127 - 7 = 120.
+    rebias((i32::from(byte as i8) << 20) as u32 & 0x87f0_0000, 120)
 }
 
-/// FP8 E5M2: the upper byte of a half.
+/// FP8 E5M2.
 #[inline(always)]
 pub fn e5m2(byte: u8) -> f32 {
-    f16(u16::from(byte) << 8)
+    rebias((i32::from(byte as i8) << 21) as u32 & 0x8fe0_0000, 112)
 }
 
 /// Signed 8-bit integer.
@@ -55,10 +47,11 @@ pub fn all<T: Copy>(src: &[T], wide: &mut [f32], widen: impl Fn(T) -> f32) {
     }
 }
 
+/// Sign, exponent and mantissa already stand in f32's fields, the exponent's bias too low by
+/// `exponent`. Sign extension put copies of the sign between the fields; a mask removed them.
 #[inline(always)]
-fn rebias(sign: u32, magnitude: u32, exponent: u32) -> f32 {
-    let scaled = f32::from_bits(magnitude) * f32::from_bits((127 + exponent) << 23);
-    f32::from_bits(scaled.to_bits() | sign)
+fn rebias(bits: u32, exponent: u32) -> f32 {
+    f32::from_bits(bits) * f32::from_bits((127 + exponent) << 23)
 }
 
 #[cfg(test)]

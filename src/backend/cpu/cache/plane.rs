@@ -3,8 +3,7 @@
 use half::{bf16, f16};
 use pulp::Simd;
 
-use super::{PAGE, Tally};
-use crate::backend::cpu::kernel::{PANEL, PanelRow};
+use super::{PAGE, Storage, Tally};
 use crate::backend::cpu::widen;
 use crate::recipe::{ByteFormat, NativeDtype, float8};
 
@@ -48,37 +47,6 @@ impl PlaneShape {
             Side::Key => (head * self.head_dim + d) * PAGE + lane,
             Side::Value => (head * PAGE + lane) * self.head_dim + d,
         }
-    }
-}
-
-/// How one component of one layer is stored.
-#[derive(Clone, Copy, Debug)]
-pub enum Storage {
-    /// 16-bit floats.
-    Native(NativeDtype),
-    /// One byte per element under this scale; the native format is what changes are told against.
-    Fixed(ByteFormat, NativeDtype, f32),
-    /// One byte per element, a scale per head vector.
-    Dynamic(ByteFormat, NativeDtype),
-}
-
-impl Storage {
-    /// The format of stored bytes.
-    fn byte_format(self) -> ByteFormat {
-        match self {
-            Storage::Fixed(format, ..) | Storage::Dynamic(format, _) => format,
-            Storage::Native(_) => unreachable!("native storage has no bytes"),
-        }
-    }
-
-    /// Stored bytes per token: elements and inline scales.
-    pub fn token_bytes(self, shape: PlaneShape) -> u64 {
-        let bytes = match self {
-            Storage::Native(_) => 2 * shape.width(),
-            Storage::Fixed(..) => shape.width(),
-            Storage::Dynamic(..) => shape.width() + 4 * shape.kv_heads,
-        };
-        bytes as u64
     }
 }
 
@@ -199,87 +167,42 @@ impl Plane {
         }
     }
 
-    /// Decodes the keys of one head into lanes `16 * half ..` of a tile `[head_dim]` of panel rows.
-    /// `wide` is working memory of at least `16 * head_dim` elements.
+    /// Decodes one head in stored order: `out` is `[head_dim][16]` for keys and `[16][head_dim]`
+    /// for values.
     #[inline(always)]
-    pub fn decode_keys<S: Simd>(
-        &self,
-        simd: S,
-        at: HeadOf,
-        wide: &mut [f32],
-        tile: &mut [PanelRow],
-        half: usize,
-    ) {
-        self.widen_head(at, wide);
-        let scales = self.page_scales(at);
-        let (scales, _) = S::as_simd_f32s(&scales);
-        let (groups, _) = wide.as_chunks::<PAGE>();
-        for (row, group) in tile.iter_mut().zip(groups) {
-            let (halves, _) = row.as_chunks_mut::<PAGE>();
-            let (lanes, _) = S::as_mut_simd_f32s(&mut halves[half]);
-            let (group, _) = S::as_simd_f32s(group);
-            for ((lane, &x), &scale) in lanes.iter_mut().zip(group).zip(scales) {
-                *lane = simd.mul_f32s(x, scale);
-            }
-        }
-    }
-
-    /// Decodes `tokens` values of one head into rows of a tile `[head_dim/32][stride]` of panel
-    /// rows, one row per token, `tile` beginning at the page's first row. `wide` as for keys.
-    #[inline(always)]
-    pub fn decode_values<S: Simd>(
-        &self,
-        simd: S,
-        at: HeadOf,
-        wide: &mut [f32],
-        tokens: usize,
-        (tile, stride): (&mut [PanelRow], usize),
-    ) {
-        self.widen_head(at, wide);
-        let scales = self.page_scales(at);
-        let rows = wide.chunks_exact(at.shape.head_dim).take(tokens);
-        for ((token, row), scale) in rows.enumerate().zip(scales) {
-            let (panels, rest) = row.as_chunks::<PANEL>();
-            for (panel, row) in panels.iter().enumerate() {
-                let (to, _) = S::as_mut_simd_f32s(&mut tile[panel * stride + token]);
-                let (row, _) = S::as_simd_f32s(row);
-                for (to, &x) in to.iter_mut().zip(row) {
-                    *to = simd.mul_f32s(x, simd.splat_f32s(scale));
+    pub fn decode<S: Simd>(&self, simd: S, side: Side, at: HeadOf, out: &mut [f32]) {
+        match at.storage {
+            Storage::Native(_) => self.widen(at, 1.0, out),
+            Storage::Fixed(_, _, scale) => self.widen(at, scale, out),
+            Storage::Dynamic(..) => {
+                self.widen(at, 1.0, out);
+                let (scales, _) = self.scales[at.head * PAGE..].as_chunks::<PAGE>();
+                match side {
+                    Side::Key => scale_lanes(simd, &scales[0], out),
+                    Side::Value => scale_rows(&scales[0], at.shape.head_dim, out),
                 }
             }
-            if !rest.is_empty() {
-                let to = &mut tile[panels.len() * stride + token];
-                to.iter_mut().zip(rest).for_each(|(to, x)| *to = x * scale);
-            }
         }
     }
 
-    /// Widens the stored elements of one head, in stored order.
+    /// Widens the stored elements of one head under one scale; a scale of 1 leaves them exact.
     #[inline(always)]
-    fn widen_head(&self, at: HeadOf, wide: &mut [f32]) {
+    fn widen(&self, at: HeadOf, scale: f32, out: &mut [f32]) {
         let len = at.shape.head_dim * PAGE;
         let range = at.head * len..(at.head + 1) * len;
         match (&self.elements, at.storage) {
             (Elements::Half(e), Storage::Native(NativeDtype::F16)) => {
-                widen::all(&e[range], wide, widen::f16);
+                widen::all(&e[range], out, widen::f16);
             }
-            (Elements::Half(e), _) => widen::all(&e[range], wide, widen::bf16),
-            (Elements::Byte(e), storage) => match storage.byte_format() {
-                ByteFormat::E4m3 => widen::all(&e[range], wide, widen::e4m3),
-                ByteFormat::E5m2 => widen::all(&e[range], wide, widen::e5m2),
-                ByteFormat::Int8 => widen::all(&e[range], wide, widen::int8),
-            },
-        }
-    }
-
-    /// Scales of the 16 tokens of one head; 1 for native storage, which leaves elements as they
-    /// are.
-    #[inline(always)]
-    fn page_scales(&self, at: HeadOf) -> [f32; PAGE] {
-        match at.storage {
-            Storage::Native(_) => [1.0; PAGE],
-            Storage::Fixed(_, _, scale) => [scale; PAGE],
-            Storage::Dynamic(..) => std::array::from_fn(|lane| self.scales[at.head * PAGE + lane]),
+            (Elements::Half(e), _) => widen::all(&e[range], out, widen::bf16),
+            (Elements::Byte(e), storage) => {
+                let stored = &e[range];
+                match storage.byte_format() {
+                    ByteFormat::E4m3 => widen::all(stored, out, |x| widen::e4m3(x) * scale),
+                    ByteFormat::E5m2 => widen::all(stored, out, |x| widen::e5m2(x) * scale),
+                    ByteFormat::Int8 => widen::all(stored, out, |x| widen::int8(x) * scale),
+                }
+            }
         }
     }
 }
@@ -302,6 +225,28 @@ impl Plane {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Multiplies `[head_dim][16]` by a scale per token.
+#[inline(always)]
+fn scale_lanes<S: Simd>(simd: S, scales: &[f32; PAGE], x: &mut [f32]) {
+    let (scales, _) = S::as_simd_f32s(scales);
+    for lanes in x.as_chunks_mut::<PAGE>().0 {
+        let (lanes, _) = S::as_mut_simd_f32s(lanes);
+        for (lane, &scale) in lanes.iter_mut().zip(scales) {
+            *lane = simd.mul_f32s(*lane, scale);
+        }
+    }
+}
+
+/// Multiplies `[16][head_dim]` by a scale per token.
+#[inline(always)]
+fn scale_rows(scales: &[f32; PAGE], head_dim: usize, x: &mut [f32]) {
+    for (row, &scale) in x.chunks_exact_mut(head_dim).zip(scales) {
+        for x in row {
+            *x *= scale;
         }
     }
 }
