@@ -4,6 +4,11 @@
 //! hands those down. Data goes to the `out` writer (stdout), diagnostics to stderr.
 
 mod exit;
+mod geometry;
+mod memory;
+mod output;
+mod protocol;
+mod size;
 
 use std::io::Write;
 
@@ -20,7 +25,12 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    /// What a cache budget holds under each recipe.
+    Memory(memory::Args),
+    /// List and show protocols.
+    Protocol(protocol::Args),
+}
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> std::process::ExitCode {
@@ -33,6 +43,9 @@ pub fn main() -> std::process::ExitCode {
     exit::finish(outcome, &mut out, &mut std::io::stderr())
 }
 
-fn run(cli: &Cli, _out: &mut dyn Write) -> Result<Exit, Failure> {
-    match cli.command {}
+fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
+    match &cli.command {
+        Command::Memory(args) => memory::run(args, out),
+        Command::Protocol(args) => protocol::run(args, out),
+    }
 }

@@ -9,7 +9,7 @@ use crate::schema::{FileDigest, Geometry, ModelIdentity, sha256_hex};
 
 use super::fields::read_optional;
 use super::hf_config::parse_config;
-use super::mapped::{MappedFile, file_name};
+use super::mmap::{MappedFile, file_name};
 use super::safetensors::{INDEX_FILE, SafetensorsWeights};
 use super::tokenizer::FolderTokenizer;
 use super::{GgufWeights, ModelConfig, ModelError, Tokenizer, WeightSource, gguf};

@@ -7,7 +7,7 @@ mod fields;
 mod files;
 mod gguf;
 mod hf_config;
-mod mapped;
+mod mmap;
 mod parallel;
 pub mod rotary;
 mod safetensors;

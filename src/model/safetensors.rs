@@ -14,13 +14,16 @@ use crate::backend::TensorData;
 use crate::schema::FileDigest;
 
 use super::fields::{Fields, parse_object, read_optional};
-use super::mapped::{MappedFile, file_name};
+use super::mmap::{MappedFile, file_name};
 use super::parallel::{first_non_finite, read_bf16, read_f16, read_f32};
 use super::tensors::{self, Shapes};
 use super::{ModelConfig, ModelError, WeightSource};
 
 /// Index of a sharded checkpoint.
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
+
+/// A checkpoint in one file.
+const SINGLE_FILE: &str = "model.safetensors";
 
 /// Bytes before the header: its length.
 const LENGTH_BYTES: usize = 8;
@@ -54,11 +57,11 @@ impl SafetensorsWeights {
     /// As [`SafetensorsWeights::open`], with the text of the index already read.
     pub(crate) fn from_folder(folder: &Path, index: Option<&[u8]>) -> Result<Self, ModelError> {
         let shown = folder.display().to_string();
-        let present = present_files(folder)?;
         let index_path = folder.join(INDEX_FILE).display().to_string();
         let listed = index
             .map(|text| parse_index(&index_path, text))
             .transpose()?;
+        let present = present_files(folder, listed.as_ref())?;
         match &listed {
             Some(listed) => check_file_set(&index_path, listed, &present)?,
             None => check_single(&shown, &present)?,
@@ -191,13 +194,19 @@ pub(crate) fn check_finite(path: &str, name: &str, data: &TensorData) -> Result<
     }
 }
 
-/// Names of the safetensors files in `folder`, sorted.
-fn present_files(folder: &Path) -> Result<BTreeSet<String>, ModelError> {
+/// Names of the checkpoint's files in `folder`, sorted: `model*.safetensors`. Other safetensors
+/// files (adapters, expected outputs) are no part of a checkpoint unless an index lists them.
+fn present_files(
+    folder: &Path,
+    listed: Option<&BTreeMap<String, String>>,
+) -> Result<BTreeSet<String>, ModelError> {
     let io = |e| ModelError::io(folder.display(), e);
+    let is_listed = |name: &String| listed.is_some_and(|map| map.values().any(|own| own == name));
     let mut names = BTreeSet::new();
     for entry in std::fs::read_dir(folder).map_err(io)? {
         let name = file_name(&entry.map_err(io)?.path());
-        if name.ends_with(".safetensors") {
+        let is_model = name.starts_with("model") && name.ends_with(".safetensors");
+        if is_model || is_listed(&name) {
             names.insert(name);
         }
     }
@@ -261,26 +270,21 @@ fn check_file_set(
 }
 
 fn check_single(folder: &str, present: &BTreeSet<String>) -> Result<(), ModelError> {
-    let expected = format!("one, or shards with {INDEX_FILE}");
-    match present.len() {
-        1 => Ok(()),
-        0 => Err(ModelError::invalid(
-            folder,
-            "safetensors files",
-            "none",
-            expected,
-        )),
-        _ => {
-            let names = present.iter().map(String::as_str).collect::<Vec<_>>();
-            let found = format!("{} without an index", names.join(", "));
-            Err(ModelError::invalid(
-                folder,
-                "safetensors files",
-                found,
-                expected,
-            ))
-        }
+    let names: Vec<&str> = present.iter().map(String::as_str).collect();
+    if names == [SINGLE_FILE] {
+        return Ok(());
     }
+    let found = match names.as_slice() {
+        [] => "none".to_owned(),
+        names => format!("{} without an index", names.join(", ")),
+    };
+    let expected = format!("{SINGLE_FILE} alone, or shards with {INDEX_FILE}");
+    Err(ModelError::invalid(
+        folder,
+        "safetensors files",
+        found,
+        expected,
+    ))
 }
 
 /// The shard of every tensor.

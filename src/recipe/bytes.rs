@@ -70,13 +70,14 @@ pub fn capacity(budget: u64, reserve: u64, bytes_per_token: u64) -> Capacity {
     }
 }
 
-/// Proportion of native bytes that a recipe saves: `1 - bytes_per_token / native_bytes_per_token`.
-/// Zero where native has no bytes.
+/// Proportion of native bytes that a recipe saves: `1 - bytes_per_token / native_bytes_per_token`,
+/// as one quotient so that it is rounded once. Zero where native has no bytes.
 pub fn saved(bytes_per_token: u64, native_bytes_per_token: u64) -> f64 {
     if native_bytes_per_token == 0 {
         return 0.0;
     }
-    1.0 - bytes_per_token as f64 / native_bytes_per_token as f64
+    let native = native_bytes_per_token as f64;
+    (native - bytes_per_token as f64) / native
 }
 
 #[cfg(test)]

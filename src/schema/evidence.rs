@@ -89,7 +89,8 @@ pub struct ComponentTotals {
     pub bytes: u64,
     /// Stored elements.
     pub elements: u64,
-    /// Elements whose magnitude, after scaling, exceeded the largest finite value of the format.
+    /// Elements that, after scaling, overflowed the format: rounded, they would exceed its largest
+    /// finite value (`recipe::float8::saturates`).
     pub saturated: u64,
     /// Elements whose stored value differs from what native storage would hold.
     pub changed: u64,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::recipe::{Recipe, RecipeError};
 
 use super::protocol_file::check_schema;
-use super::{ObjectiveName, PanelPlan, ProportionRule, Protocol, ProtocolCandidate, RuleName};
+use super::{PanelPlan, ProportionRule, Protocol, ProtocolCandidate, RuleName};
 
 use fields::{check_name, check_panel, check_text, check_upper_limit, require, unique};
 

@@ -39,7 +39,7 @@ pub(super) fn resampled_sums<const C: usize>(rows: &[[f64; C]], rng: &CounterRng
     let mut sums = [0.0; C];
     let mut missing = n;
     for block in 0.. {
-        for word in rng.block(block) {
+        for word in rng.block(block).into_iter().flat_map(halves) {
             let product = u64::from(word) * u64::from(n);
             if (product as u32) < threshold {
                 continue;
@@ -55,6 +55,10 @@ pub(super) fn resampled_sums<const C: usize>(rows: &[[f64; C]], rng: &CounterRng
         }
     }
     sums
+}
+
+fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::recipe::NativeDtype;
 
 use super::super::hf_config::{check_geometry, rope::yarn_mscale};
-use super::super::mapped::MappedFile;
+use super::super::mmap::MappedFile;
 use super::super::{Family, ModelConfig, ModelError, Rope, RopeScaling};
 use super::dequantize::dequantize;
 use super::value::Value;
@@ -45,6 +45,7 @@ struct Keys<'a> {
 pub(crate) fn config(file: &MappedFile, header: &Header) -> Result<ModelConfig, ModelError> {
     let (family, keys) = architecture(&header.metadata)?;
     keys.refuse_unapplied()?;
+    refuse_split(&header.metadata)?;
     let heads = keys.required("attention.head_count")?;
     let hidden_size = keys.required("embedding_length")?;
     let context = keys.required("context_length")?;
@@ -80,6 +81,15 @@ pub(crate) fn config(file: &MappedFile, header: &Header) -> Result<ModelConfig, 
     };
     check_geometry(file.path(), &config)?;
     Ok(config)
+}
+
+/// A file that is one of several parts holds only some of the tensors.
+fn refuse_split(metadata: &Metadata) -> Result<(), ModelError> {
+    let key = "split.count";
+    match metadata.u32(key)? {
+        Some(parts) if parts > 1 => Err(metadata.unsupported(key)),
+        _ => Ok(()),
+    }
 }
 
 fn architecture(metadata: &Metadata) -> Result<(Family, Keys<'_>), ModelError> {

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::super::mapped::MappedFile;
+use super::super::mmap::MappedFile;
 use super::dequantize::dequantize;
 use super::testing::Builder;
 use super::*;
@@ -196,6 +196,7 @@ fn malformed_heads_are_named() {
 fn settings_that_are_not_applied_are_named() {
     let model = Builder::model;
     for (builder, part) in [
+        (model().u32("split.count", 2), "split.count = 2"),
         (
             model().text("general.architecture", "gemma"),
             "general.architecture = \"gemma\"",

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::backend::TensorData;
 use crate::schema::FileDigest;
 
-use super::super::mapped::MappedFile;
+use super::super::mmap::MappedFile;
 use super::super::parallel::{read_bf16, read_f16, read_f32};
 use super::super::safetensors::check_finite;
 use super::super::tensors::{self, Shapes};

@@ -89,6 +89,7 @@ fn shards_with_an_index_read_as_one() {
     let folder = folder(&[
         one("a.safetensors", "x"),
         one("b.safetensors", "y"),
+        one("adapter.safetensors", "z"),
         (INDEX_FILE, listing),
     ]);
     let weights = SafetensorsWeights::open(folder.path()).unwrap();
@@ -107,8 +108,8 @@ fn files_and_index_must_agree() {
     let expected = "shard `b.safetensors`: found no such file";
     assert!(missing.contains(expected), "{missing}");
 
-    let extra = refusal(&[a(), one("z.safetensors", "z"), (INDEX_FILE, only_x())]);
-    assert!(extra.contains("file `z.safetensors`"), "{extra}");
+    let extra = refusal(&[a(), one("model-z.safetensors", "z"), (INDEX_FILE, only_x())]);
+    assert!(extra.contains("file `model-z.safetensors`"), "{extra}");
 
     let listing = index(&[("x", "a.safetensors"), ("y", "a.safetensors")]);
     let lacking = refusal(&[a(), (INDEX_FILE, listing)]);
@@ -123,8 +124,11 @@ fn files_and_index_must_agree() {
     let twice = refusal(&[a(), one("b.safetensors", "x"), (INDEX_FILE, two())]);
     assert!(twice.contains("tensor `x`: found also in"), "{twice}");
 
-    let loose = refusal(&[a(), one("b.safetensors", "y")]);
-    let expected = "a.safetensors, b.safetensors without an index";
+    let loose = refusal(&[
+        one("model-1.safetensors", "x"),
+        one("model-2.safetensors", "y"),
+    ]);
+    let expected = "model-1.safetensors, model-2.safetensors without an index";
     assert!(loose.contains(expected), "{loose}");
     let none = refusal(&[]);
     assert!(none.contains("safetensors files: found none"), "{none}");

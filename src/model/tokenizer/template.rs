@@ -2,7 +2,8 @@
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
-use minijinja::{Environment, Error, ErrorKind, Value, context};
+use minijinja::{Environment, Error, ErrorKind, State, Value, context};
+use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
@@ -85,11 +86,40 @@ fn environment() -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     let mut syntax = SyntaxConfig::builder();
     environment.set_syntax(syntax.trim_blocks(true).lstrip_blocks(true).build()?);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(python_method);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     environment.add_filter("tojson", tojson);
     Ok(environment)
+}
+
+/// Methods of Python's strings, lists and dictionaries.
+fn python_method(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    method: &str,
+    arguments: &[Value],
+) -> Result<Value, Error> {
+    match (method, value.as_str(), arguments) {
+        // The library's own `title` does not start a word after punctuation.
+        ("title", Some(text), []) => Ok(Value::from(title(text))),
+        _ => unknown_method_callback(state, value, method, arguments),
+    }
+}
+
+/// Python's `str.title`: a word is a run of letters.
+fn title(text: &str) -> String {
+    let mut out = String::new();
+    let mut within = false;
+    for character in text.chars() {
+        if within {
+            out.extend(character.to_lowercase());
+        } else {
+            out.extend(character.to_uppercase());
+        }
+        within = character.is_alphabetic();
+    }
+    out
 }
 
 fn raise_exception(message: String) -> Result<Value, Error> {

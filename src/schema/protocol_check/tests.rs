@@ -1,5 +1,5 @@
 use super::*;
-use crate::schema::{CalibrationPlan, ProtocolModel, builtin_protocol};
+use crate::schema::{CalibrationPlan, ObjectiveName, ProtocolModel, builtin_protocol};
 
 fn reference() -> Protocol {
     builtin_protocol("reference").unwrap()
