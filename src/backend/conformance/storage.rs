@@ -225,7 +225,6 @@ impl<B: Backend> Suite<'_, B> {
     }
 
     fn numbers_that_cannot_be_stored(&self) {
-        let width = SMALL.kv_width();
         // Beyond the largest half, and beyond any number.
         for (recipe, broken, allowed) in [
             ("native", 1e6, false),
@@ -234,23 +233,31 @@ impl<B: Backend> Suite<'_, B> {
             ("SD", f32::NAN, false),
             ("SD", 1e6, true),
         ] {
-            let layout = SMALL.layout(recipe, NativeDtype::F16);
-            let mut cache = self.backend.cache(&layout).expect("a cache");
-            let k = noise(50, 3 * width);
-            let mut v = k.clone();
-            v[width + 30] = broken;
-            let (k, v) = (self.upload(&k, width), self.upload(&v, width));
-            let result = self.backend.store(&mut cache, 1, &k, &v, &span(0, 0, 3));
-            match result {
-                Ok(()) => assert!(allowed, "{recipe} stored {broken}"),
-                Err(BackendError::NotFinite { row: 1, what }) => {
-                    assert!(
-                        !allowed && what.contains("layer 1") && what.contains("value"),
-                        "{what}"
-                    );
-                }
-                Err(other) => panic!("{other}"),
+            for rows in [3, 40] {
+                self.stores_or_names(recipe, broken, allowed, rows);
             }
+        }
+    }
+
+    fn stores_or_names(&self, recipe: &str, broken: f32, allowed: bool, rows: usize) {
+        let width = SMALL.kv_width();
+        let layout = SMALL.layout(recipe, NativeDtype::F16);
+        let mut cache = self.backend.cache(&layout).expect("a cache");
+        let k = noise(50, rows * width);
+        let mut v = k.clone();
+        v[width + 30] = broken;
+        v[(rows - 1) * width] = broken;
+        let (k, v) = (self.upload(&k, width), self.upload(&v, width));
+        let result = self.backend.store(&mut cache, 1, &k, &v, &span(0, 0, rows));
+        match result {
+            Ok(()) => assert!(allowed, "{recipe} stored {broken}"),
+            Err(BackendError::NotFinite { row: 1, what }) => {
+                assert!(
+                    !allowed && what.contains("layer 1") && what.contains("value"),
+                    "{what}"
+                );
+            }
+            Err(other) => panic!("{other}"),
         }
     }
 }

@@ -10,14 +10,21 @@
 //! error to the recipe as well.
 
 mod plane;
+mod storage;
+
+use rayon::prelude::*;
 
 use crate::backend::{BackendError, CacheLayout, CacheRow};
-use crate::recipe::{ByteFormat, Component, Format, NativeDtype, PAGE_TOKENS, ScalePolicy, float8};
+use crate::recipe::{Format, PAGE_TOKENS};
 use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
-pub use plane::{HeadOf, Plane, PlaneShape, Side, Storage};
+pub use plane::{HeadOf, Plane, PlaneShape, Side};
+pub use storage::Storage;
 
 /// Tokens of a page.
 pub const PAGE: usize = PAGE_TOKENS as usize;
+
+/// Fewest rows for which storing pages in parallel pays.
+const PARALLEL_ROWS: usize = 32;
 
 /// Physical cache of all layers and slots.
 pub struct CpuCache {
@@ -70,7 +77,7 @@ impl CpuCache {
             .check_layers(layout.layers)
             .map_err(|e| BackendError::Unsupported(format!("recipe {}: {e}", recipe.name)))?;
         let layers = (0..layout.layers)
-            .map(|layer| layer_storage(layout, layer))
+            .map(|layer| storage::of_layer(layout, layer))
             .collect::<Result<_, _>>()?;
         Ok(CpuCache {
             shape: PlaneShape {
@@ -96,11 +103,12 @@ impl CpuCache {
         self.shape
     }
 
-    /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer.
+    /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer. Where two rows name
+    /// the same position, the later one counts.
     ///
     /// # Errors
     /// [`BackendError::NotFinite`] where an element, or what native storage makes of it, is not
-    /// finite. Rows before it are stored, the row itself is not: its slot needs a reset.
+    /// finite. That row is not stored and other rows may be: the row's slot needs a reset.
     ///
     /// # Panics
     /// Where a slot, position or width lies outside the layout.
@@ -116,23 +124,52 @@ impl CpuCache {
             k.len() == rows.len() * width && v.len() == k.len(),
             "elements of keys and values"
         );
-        for (i, row) in rows.iter().enumerate() {
+        for row in rows {
             self.reserve(*row);
-            let page = self.slots[row.slot].pages[row.position / PAGE];
-            let lane = row.position % PAGE;
-            let page = &mut self.pages[page][layer];
-            let range = i * width..(i + 1) * width;
-            let storages = self.layers[layer];
-            for (side, x) in [(Side::Key, &k[range.clone()]), (Side::Value, &v[range])] {
-                let at = side as usize;
-                page.tallies[lane][at] = page.planes[at]
-                    .store(side, self.shape, storages[at], lane, x)
-                    .map_err(|element| not_finite(i, layer, side, x[element], element))?;
+        }
+        let writer = Writer {
+            layer,
+            shape: self.shape,
+            storages: self.layers[layer],
+            k,
+            v,
+        };
+        if rows.len() >= PARALLEL_ROWS {
+            self.store_pages(&writer, rows)?;
+        } else {
+            for (i, row) in rows.iter().enumerate() {
+                let page = self.slots[row.slot].pages[row.position / PAGE];
+                writer.store(&mut self.pages[page][layer], i, row.position % PAGE)?;
             }
+        }
+        for row in rows {
             let tokens = &mut self.slots[row.slot].tokens[layer];
             *tokens = (*tokens).max(row.position + 1);
         }
         Ok(())
+    }
+
+    /// Stores rows, the pages in parallel.
+    fn store_pages(&mut self, writer: &Writer, rows: &[CacheRow]) -> Result<(), BackendError> {
+        let mut by_page: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.pages.len()];
+        for (i, row) in rows.iter().enumerate() {
+            let page = self.slots[row.slot].pages[row.position / PAGE];
+            by_page[page].push((i, row.position % PAGE));
+        }
+        let failures: Vec<(usize, BackendError)> = self
+            .pages
+            .par_iter_mut()
+            .zip(by_page)
+            .filter(|(_, rows)| !rows.is_empty())
+            .flat_map_iter(|(page, rows)| {
+                let page = &mut page[writer.layer];
+                let store = |(i, lane)| Some((i, writer.store(page, i, lane).err()?));
+                rows.into_iter().filter_map(store).collect::<Vec<_>>()
+            })
+            .collect();
+        // The same row is named whatever the order in which pages were done.
+        let first = failures.into_iter().min_by_key(|(row, _)| *row);
+        first.map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// Makes sure that a page exists for `row`.
@@ -302,6 +339,33 @@ impl CpuCache {
     }
 }
 
+/// Keys and values on their way into one layer.
+struct Writer<'a> {
+    layer: usize,
+    shape: PlaneShape,
+    storages: [Storage; 2],
+    k: &'a [f32],
+    v: &'a [f32],
+}
+
+impl Writer<'_> {
+    /// Stores row `i` as token `lane` of a page.
+    fn store(&self, page: &mut LayerPage, i: usize, lane: usize) -> Result<(), BackendError> {
+        let width = self.shape.width();
+        let range = i * width..(i + 1) * width;
+        for (side, x) in [
+            (Side::Key, &self.k[range.clone()]),
+            (Side::Value, &self.v[range]),
+        ] {
+            let at = side as usize;
+            page.tallies[lane][at] = page.planes[at]
+                .store(side, self.shape, self.storages[at], lane, x)
+                .map_err(|element| not_finite(i, self.layer, side, x[element], element))?;
+        }
+        Ok(())
+    }
+}
+
 impl LayerPage {
     fn new(shape: PlaneShape, storages: &[Storage; 2]) -> Self {
         LayerPage {
@@ -320,61 +384,6 @@ fn not_finite(row: usize, layer: usize, side: Side, x: f32, element: usize) -> B
             side.name()
         ),
     }
-}
-
-fn layer_storage(layout: &CacheLayout, layer: usize) -> Result<[Storage; 2], BackendError> {
-    let (k, v) = layout.recipe.components_at(layer, layout.layers);
-    let absmax = match &layout.absmax {
-        None => None,
-        Some(layers) if layers.len() == layout.layers => Some(layers[layer]),
-        Some(layers) => {
-            return Err(BackendError::Unsupported(format!(
-                "calibration of {} layers, expected {}",
-                layers.len(),
-                layout.layers
-            )));
-        }
-    };
-    let context = |side: Side| {
-        let (name, side) = (&layout.recipe.name, side.name());
-        format!("recipe {name}: layer {layer}: {side}")
-    };
-    Ok([
-        component_storage(layout.native, k, absmax.map(|a| a.k), || context(Side::Key))?,
-        component_storage(layout.native, v, absmax.map(|a| a.v), || {
-            context(Side::Value)
-        })?,
-    ])
-}
-
-fn component_storage(
-    native: NativeDtype,
-    component: Component,
-    absmax: Option<f32>,
-    context: impl Fn() -> String,
-) -> Result<Storage, BackendError> {
-    let Some(format) = component.format.byte_format() else {
-        return Ok(Storage::Native(native));
-    };
-    let refuse = |what: String| Err(BackendError::Unsupported(format!("{}: {what}", context())));
-    match (component.scale, absmax) {
-        (Some(ScalePolicy::Dynamic), _) => Ok(Storage::Dynamic(format, native)),
-        (Some(ScalePolicy::Fixed), Some(x)) if x.is_finite() && x >= 0.0 => {
-            Ok(Storage::Fixed(format, native, fixed_scale(format, x)))
-        }
-        (Some(ScalePolicy::Fixed), Some(x)) => refuse(format!(
-            "calibrated absmax {x}, expected a finite number from 0"
-        )),
-        (Some(ScalePolicy::Fixed), None) => refuse("fixed scales without a calibration".into()),
-        (None, _) => refuse(format!(
-            "format {} without a scale policy",
-            component.format
-        )),
-    }
-}
-
-fn fixed_scale(format: ByteFormat, absmax: f32) -> f32 {
-    float8::scale_from_absmax(format, absmax)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Sums run over 16 lanes that are merged as a fixed binary tree, so their order depends on the
 //! width only, never on other rows or on the machine's vector width.
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::exp::silu;
@@ -60,6 +60,28 @@ fn inverse_rms(x: &[f32], eps: f32) -> f32 {
     1.0 / (sum_of_squares(x) / x.len() as f32 + eps).sqrt()
 }
 
+/// Runs `$body` compiled for the widest vectors of `$arch`, with the variables named before it.
+///
+/// A closure does not do: unless the compiler happens to inline it, its body is compiled for the
+/// baseline instruction set, where a fused multiply-add is a call into the mathematics library.
+macro_rules! vectorised {
+    ($arch:expr, |$($name:ident: $type:ty),*| -> $output:ty $body:block) => {{
+        struct Body<'a> {
+            $($name: $type,)*
+            lifetime: std::marker::PhantomData<&'a ()>,
+        }
+        impl<'a> WithSimd for Body<'a> {
+            type Output = $output;
+            #[inline(always)]
+            fn with_simd<S: Simd>(self, _: S) -> $output {
+                let Body { $($name,)* .. } = self;
+                $body
+            }
+        }
+        $arch.dispatch(Body { $($name,)* lifetime: std::marker::PhantomData })
+    }};
+}
+
 /// Calls `f(row number, row)` for rows of `width`, in parallel where that pays.
 fn for_rows(x: &mut [f32], width: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
     if x.len() >= PARALLEL_ELEMENTS {
@@ -81,30 +103,31 @@ pub fn rms_norm(arch: Arch, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]
     let width = weight.len();
     for_rows(out, width, |i, out| {
         let x = &x[i * width..(i + 1) * width];
-        arch.dispatch(
-            #[inline(always)]
-            || {
-                let inverse = inverse_rms(x, eps);
-                for ((out, &x), &w) in out.iter_mut().zip(x).zip(weight) {
-                    *out = x * inverse * w;
-                }
-            },
-        );
+        vectorised!(arch, |x: &'a [f32],
+                           weight: &'a [f32],
+                           eps: f32,
+                           out: &'a mut [f32]|
+         -> () {
+            let inverse = inverse_rms(x, eps);
+            for ((out, &x), &w) in out.iter_mut().zip(x).zip(weight) {
+                *out = x * inverse * w;
+            }
+        });
     });
 }
 
 /// [`rms_norm`] in place, over head vectors of `weight.len()`.
 pub fn rms_norm_in_place(arch: Arch, x: &mut [f32], weight: &[f32], eps: f32) {
     for_rows(x, weight.len(), |_, x| {
-        arch.dispatch(
-            #[inline(always)]
-            || {
-                let inverse = inverse_rms(x, eps);
-                for (x, &w) in x.iter_mut().zip(weight) {
-                    *x = *x * inverse * w;
-                }
-            },
-        );
+        vectorised!(arch, |x: &'a mut [f32],
+                           weight: &'a [f32],
+                           eps: f32|
+         -> () {
+            let inverse = inverse_rms(x, eps);
+            for (x, &w) in x.iter_mut().zip(weight) {
+                *x = *x * inverse * w;
+            }
+        });
     });
 }
 
@@ -118,14 +141,14 @@ pub fn silu_mul(arch: Arch, gate: &[f32], up: &[f32], out: &mut [f32]) {
     for_rows(out, WIDTH, |i, out| {
         let range = i * WIDTH..i * WIDTH + out.len();
         let (gate, up) = (&gate[range.clone()], &up[range]);
-        arch.dispatch(
-            #[inline(always)]
-            || {
-                for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-                    *out = silu(gate) * up;
-                }
-            },
-        );
+        vectorised!(arch, |gate: &'a [f32],
+                           up: &'a [f32],
+                           out: &'a mut [f32]|
+         -> () {
+            for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
+                *out = silu(gate) * up;
+            }
+        });
     });
 }
 
@@ -135,17 +158,18 @@ pub fn rotary(arch: Arch, x: &mut [f32], width: usize, table: &RotaryTable, rows
     for_rows(x, width, |i, row| {
         let angles = rows[i].position * half..(rows[i].position + 1) * half;
         let (cos, sin) = (&table.cos[angles.clone()], &table.sin[angles]);
-        arch.dispatch(
-            #[inline(always)]
-            || {
-                for head in row.chunks_exact_mut(2 * half) {
-                    let (first, second) = head.split_at_mut(half);
-                    for (((a, b), &cos), &sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
-                        (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
-                    }
+        vectorised!(arch, |row: &'a mut [f32],
+                           cos: &'a [f32],
+                           sin: &'a [f32],
+                           half: usize|
+         -> () {
+            for head in row.chunks_exact_mut(2 * half) {
+                let (first, second) = head.split_at_mut(half);
+                for (((a, b), &cos), &sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+                    (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
                 }
-            },
-        );
+            }
+        });
     });
 }
 
@@ -158,10 +182,7 @@ pub fn argmax(arch: Arch, logits: &[f32], width: usize) -> Result<Vec<u32>, Back
         .par_chunks(width)
         .enumerate()
         .map(|(row, logits)| {
-            let (largest, nan) = arch.dispatch(
-                #[inline(always)]
-                || largest(logits),
-            );
+            let (largest, nan) = largest(arch, logits);
             let index = logits.iter().position(|&x| x == largest);
             match index {
                 Some(index) if !nan => Ok(index as u32),
@@ -172,8 +193,12 @@ pub fn argmax(arch: Arch, logits: &[f32], width: usize) -> Result<Vec<u32>, Back
 }
 
 /// The largest element, and whether any is NaN.
+fn largest(arch: Arch, x: &[f32]) -> (f32, bool) {
+    vectorised!(arch, |x: &'a [f32]| -> (f32, bool) { largest_of_lanes(x) })
+}
+
 #[inline(always)]
-fn largest(x: &[f32]) -> (f32, bool) {
+fn largest_of_lanes(x: &[f32]) -> (f32, bool) {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let mut nan = [false; LANES];
     let (chunks, rest) = x.as_chunks::<LANES>();
@@ -220,10 +245,7 @@ pub fn nll(
         .zip(targets)
         .enumerate()
         .map(|(row, (logits, &target))| {
-            let (largest, nan) = arch.dispatch(
-                #[inline(always)]
-                || largest(logits),
-            );
+            let (largest, nan) = largest(arch, logits);
             if nan {
                 return Err(not_a_number(row, logits));
             }

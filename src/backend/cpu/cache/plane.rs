@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use pulp::Simd;
 
-use super::{PAGE, Tally};
+use super::{PAGE, Storage, Tally};
 use crate::backend::cpu::widen;
 use crate::recipe::{ByteFormat, NativeDtype, float8};
 
@@ -47,37 +47,6 @@ impl PlaneShape {
             Side::Key => (head * self.head_dim + d) * PAGE + lane,
             Side::Value => (head * PAGE + lane) * self.head_dim + d,
         }
-    }
-}
-
-/// How one component of one layer is stored.
-#[derive(Clone, Copy, Debug)]
-pub enum Storage {
-    /// 16-bit floats.
-    Native(NativeDtype),
-    /// One byte per element under this scale; the native format is what changes are told against.
-    Fixed(ByteFormat, NativeDtype, f32),
-    /// One byte per element, a scale per head vector.
-    Dynamic(ByteFormat, NativeDtype),
-}
-
-impl Storage {
-    /// The format of stored bytes.
-    fn byte_format(self) -> ByteFormat {
-        match self {
-            Storage::Fixed(format, ..) | Storage::Dynamic(format, _) => format,
-            Storage::Native(_) => unreachable!("native storage has no bytes"),
-        }
-    }
-
-    /// Stored bytes per token: elements and inline scales.
-    pub fn token_bytes(self, shape: PlaneShape) -> u64 {
-        let bytes = match self {
-            Storage::Native(_) => 2 * shape.width(),
-            Storage::Fixed(..) => shape.width(),
-            Storage::Dynamic(..) => shape.width() + 4 * shape.kv_heads,
-        };
-        bytes as u64
     }
 }
 

@@ -1,7 +1,7 @@
-use super::*;
 use crate::backend::conformance::{Shape, bits, noise, span};
 use crate::backend::cpu::{CpuBackend, CpuTensor};
 use crate::backend::{Backend, conformance};
+use crate::recipe::NativeDtype;
 
 const SHAPE: Shape = Shape {
     layers: 1,
