@@ -12,6 +12,7 @@ mod interrupt;
 mod issue;
 mod memory;
 mod output;
+mod panel;
 mod prepare;
 mod protocol;
 mod qualify;
@@ -46,6 +47,8 @@ enum Command {
     Memory(memory::Args),
     /// List and show protocols.
     Protocol(protocol::Args),
+    /// Build panels for a model's tokenizer; list tasks and their data.
+    Panel(panel::Args),
     /// Recompute bounds and tests from a table of counts.
     Audit(audit::Args),
     /// Compute one statistic from flags, or many from JSON lines.
@@ -70,6 +73,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Calibrate(args) => calibrate::run(args, out),
         Command::Memory(args) => memory::run(args, out),
         Command::Protocol(args) => protocol::run(args, out),
+        Command::Panel(args) => panel::run(args, out),
         Command::Audit(args) => audit::run(args, out),
         Command::Stats(args) => stats::run(args, out),
     }

@@ -57,10 +57,12 @@ fn converted_line_ends_change_nothing() {
 
 #[test]
 fn the_wikitext_test_split_holds_sixty_articles() {
-    let Some(data) = real_data() else { return };
+    let Some(data) = wikitext() else { return };
     let located = data
+        .resolve()
         .locate(&builtin_task("wikipedia-nll").unwrap())
         .unwrap();
+    assert!(located.files[0].pinned);
     let articles = wikipedia::read(&located).unwrap();
     // Two more lines look like titles: an equation of `Constant k filter`, broken at its signs.
     assert_eq!(articles.len(), 60);
