@@ -54,6 +54,10 @@ impl Tiny {
         self.path("tiny.json")
     }
 
+    #[allow(
+        dead_code,
+        reason = "not every test file that shares this module runs a model"
+    )]
     /// `kvassay COMMAND` with model, protocol and data of this world.
     pub fn command(&self, command: &str) -> assert_cmd::Command {
         let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();

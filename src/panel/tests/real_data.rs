@@ -57,7 +57,7 @@ fn converted_line_ends_change_nothing() {
 
 #[test]
 fn the_wikitext_test_split_holds_sixty_articles() {
-    let Some(data) = wikitext() else { return };
+    let Some(data) = real_data() else { return };
     let located = data
         .resolve()
         .locate(&builtin_task("wikipedia-nll").unwrap())
