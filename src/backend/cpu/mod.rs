@@ -83,7 +83,10 @@ pub struct CpuBackend {
 impl CpuBackend {
     /// Looks for the widest vector instructions of this machine.
     pub fn new() -> Self {
-        let arch = Arch::new();
+        Self::on(Arch::new())
+    }
+
+    fn on(arch: Arch) -> Self {
         CpuBackend {
             arch,
             product: Product::new(arch),
@@ -331,3 +334,6 @@ impl Backend for CpuBackend {
         Ok(cache.absmax(slot))
     }
 }
+
+#[cfg(test)]
+mod tests;
