@@ -1,5 +1,7 @@
 //! `kvassay panel` through the binary.
 
+#![allow(clippy::unwrap_used)] // Helpers outside of test functions.
+
 mod tiny;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! The layer table of the design and the limits on file length, enforced.
 
+#![allow(clippy::unwrap_used)] // Helpers outside of test functions.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -38,7 +40,9 @@ fn named_layers(text: &str) -> Vec<&'static str> {
         let scope = if rest.starts_with('{') {
             &rest[..rest.find(';').unwrap_or(rest.len())]
         } else {
-            &rest[..rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())]
+            &rest[..rest
+                .find(|c: char| !c.is_alphanumeric() && c != '_')
+                .unwrap_or(rest.len())]
         };
         for layer in LAYERS {
             let mentioned = scope
@@ -73,7 +77,10 @@ fn every_folder_is_a_layer() {
         let entry = entry.unwrap();
         if entry.path().is_dir() {
             let name = entry.file_name().into_string().unwrap();
-            assert!(LAYERS.contains(&name.as_str()), "src/{name} is not in the layer table");
+            assert!(
+                LAYERS.contains(&name.as_str()),
+                "src/{name} is not in the layer table"
+            );
         }
     }
 }
@@ -99,7 +106,8 @@ fn unsafe_stands_only_where_the_design_allows_it() {
         let text = fs::read_to_string(&file).unwrap();
         let used = text.lines().any(|line| {
             let code = line.split("//").next().unwrap_or_default();
-            code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe")
+            code.split(|c: char| !c.is_alphanumeric() && c != '_')
+                .any(|word| word == "unsafe")
         });
         if used && !allowed {
             found.push(file.display().to_string());
@@ -110,7 +118,10 @@ fn unsafe_stands_only_where_the_design_allows_it() {
 
 #[test]
 fn the_checks_see_what_they_look_for() {
-    assert_eq!(named_layers("use crate::{panel::Case, stats};"), ["stats", "panel"]);
+    assert_eq!(
+        named_layers("use crate::{panel::Case, stats};"),
+        ["stats", "panel"]
+    );
     assert_eq!(named_layers("let x = crate::cli::main();"), ["cli"]);
     assert!(named_layers("use crate::stats_of_something;").is_empty());
 }

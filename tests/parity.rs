@@ -8,7 +8,7 @@ mod support;
 
 use kvassay::backend::cpu::CpuBackend;
 use kvassay::backend::{Backend, CacheLayout, CacheRow};
-use kvassay::model::{Decoder, Workspace};
+use kvassay::model::Workspace;
 use kvassay::recipe::Recipe;
 use support::fixture;
 use support::oracle::Oracle;
@@ -49,9 +49,9 @@ fn difference(found: &[f32], expected: &[f32]) -> Difference {
 
 /// Runs the fixture's ids in chunks and returns the kept rows' logits.
 fn logits<B: Backend>(name: &str, backend: B, chunk: usize) -> Vec<f32> {
-    let config = fixture::config(name);
     let expected = fixture::expected(name);
-    let decoder = Decoder::load(config.clone(), &fixture::weights(name), backend).unwrap();
+    let decoder = fixture::decoder(name, backend);
+    let config = decoder.config();
     let mut cache = decoder
         .backend()
         .cache(&CacheLayout {
@@ -65,7 +65,7 @@ fn logits<B: Backend>(name: &str, backend: B, chunk: usize) -> Vec<f32> {
             absmax: None,
         })
         .unwrap();
-    let mut workspace = Workspace::new(decoder.backend(), &config).unwrap();
+    let mut workspace = Workspace::new(decoder.backend(), config).unwrap();
     let mut found = Vec::new();
     for start in (0..expected.ids.len()).step_by(chunk) {
         let end = expected.ids.len().min(start + chunk);

@@ -45,10 +45,7 @@ fn requests(files: &ModelFiles) -> Vec<GenerateRequest> {
         .collect()
 }
 
-fn answers(
-    engine: &mut LocalEngine<CpuBackend>,
-    requests: &[GenerateRequest],
-) -> Vec<Generation> {
+fn answers(engine: &mut LocalEngine<CpuBackend>, requests: &[GenerateRequest]) -> Vec<Generation> {
     generate(engine, requests)
         .into_iter()
         .map(Result::unwrap)
@@ -107,6 +104,9 @@ fn named_recipes_are_engaged() {
         let engagement = engine
             .open_arm(&setup(recipe, &scales, layout(1, 64)))
             .unwrap();
-        assert!(engagement.differs_from_native && !engagement.unit_scales, "{recipe}");
+        assert!(
+            engagement.differs_from_native && !engagement.unit_scales,
+            "{recipe}"
+        );
     }
 }

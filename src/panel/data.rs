@@ -137,39 +137,35 @@ impl DataDir {
 
     fn source_file(&self, source: &Source, relative: &str) -> Result<SourceFile, PanelError> {
         let path = self.root.join(relative);
-        let found = file_sha256(&path)?;
-        if let Some(expected) = source.sha256.as_ref().filter(|known| **known != found) {
-            return Err(mismatch(path, found, expected.clone()));
+        let mut sha256 = file_sha256(&path)?;
+        if let Some(expected) = source.sha256.as_ref().filter(|known| **known != sha256) {
+            if !same_with_lf(&path, expected)? {
+                return Err(PanelError::Digest {
+                    path,
+                    found: sha256,
+                    expected: expected.clone(),
+                });
+            }
+            sha256.clone_from(expected);
         }
         Ok(SourceFile {
             path,
             digest: FileDigest {
                 path: relative.to_owned(),
-                sha256: found,
+                sha256,
             },
             pinned: source.sha256.is_some(),
         })
     }
 }
 
-/// A known file has other bytes; says so where converted line ends are all that differs. Such a file
-/// is refused like any other: its bytes, and so its tokens, are not those that the digest names.
-fn mismatch(path: PathBuf, found: String, expected: String) -> PanelError {
-    let converted = fs::read_to_string(&path)
-        .is_ok_and(|text| sha256_hex(text.replace("\r\n", "\n").as_bytes()) == expected);
-    if converted {
-        PanelError::LineEnds {
-            path,
-            found,
-            expected,
-        }
-    } else {
-        PanelError::Digest {
-            path,
-            found,
-            expected,
-        }
-    }
+/// Whether a text file is the expected one but for CR LF at its line ends, as a version-control
+/// setting leaves them. Readers take CR LF for LF, so such a file yields the same panels, and it
+/// counts under the digest of what is read from it.
+fn same_with_lf(path: &Path, expected: &str) -> Result<bool, PanelError> {
+    let bytes = fs::read(path).map_err(PanelError::io(path))?;
+    Ok(std::str::from_utf8(&bytes)
+        .is_ok_and(|text| sha256_hex(text.replace("\r\n", "\n").as_bytes()) == expected))
 }
 
 /// Names of the files in a folder, sorted; none where there is no folder.

@@ -52,16 +52,6 @@ pub enum PanelError {
         /// Digest that it should have.
         expected: String,
     },
-    /// A known text file whose line ends were converted, by a version-control setting perhaps.
-    #[error("{path}: SHA-256: found {found}, expected {expected}: the file has CR LF at its line ends, with LF alone it is the expected one", path = .path.display())]
-    LineEnds {
-        /// File.
-        path: PathBuf,
-        /// Digest of the file.
-        found: String,
-        /// Digest that it should have, and has with LF line ends.
-        expected: String,
-    },
     /// A line of a text file, or a row of a columnar file, is wrong.
     #[error("{path}:{line}: found {found}, expected {expected}", path = .path.display())]
     Line {

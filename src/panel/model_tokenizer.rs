@@ -18,7 +18,9 @@ impl PanelTokenizer for Tokenizer {
         if !self.has_chat_template() {
             return Ok(None);
         }
-        self.chat_ids(messages, true).map(Some).map_err(|error| error.to_string())
+        self.chat_ids(messages, true)
+            .map(Some)
+            .map_err(|error| error.to_string())
     }
 
     fn sha256(&self) -> &str {

@@ -98,6 +98,8 @@ impl Articles {
                 expected: "UTF-8".to_owned(),
             }
         })?;
+        // Line ends do not belong to the text: a converted file gives the same articles.
+        let text = text.replace("\r\n", "\n");
         let lines: Vec<&str> = text.split('\n').collect();
         let starts: Vec<usize> = (0..lines.len())
             .filter(|&at| starts_article(&lines, at))

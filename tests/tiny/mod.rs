@@ -1,5 +1,7 @@
 //! A tiny world for tests of the binary: a model with random weights, source texts, a protocol.
 
+#![allow(clippy::unwrap_used)] // Helpers outside of test functions.
+
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
@@ -52,6 +54,10 @@ impl Tiny {
         self.path("tiny.json")
     }
 
+    #[allow(
+        dead_code,
+        reason = "not every test file that shares this module runs a model"
+    )]
     /// `kvassay COMMAND` with model, protocol and data of this world.
     pub fn command(&self, command: &str) -> assert_cmd::Command {
         let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();

@@ -104,6 +104,15 @@ mod tests {
     }
 
     #[test]
+    fn inputs_may_be_nested() {
+        let flat = br#"{"id":1,"method":"clopper_pearson_upper","k":6,"n":1319,"alpha":0.05}"#;
+        let nested =
+            br#"{"id":1,"method":"clopper_pearson_upper","inputs":{"k":6,"n":1319,"alpha":0.05}}"#;
+        assert_eq!(answers(flat), answers(nested));
+        assert_eq!(answers(nested).0, Exit::Holds);
+    }
+
+    #[test]
     fn nothing_asked_is_nothing_wrong() {
         assert_eq!(answers(b"").0, Exit::Holds);
         assert_eq!(answers(b"\n\n").0, Exit::Holds);

@@ -282,7 +282,8 @@ fn json(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
-/// Fields of a JSON object, read with a message for every way in which they can be wrong.
+/// Fields of a JSON object, read with a message for every way in which they can be wrong. A field
+/// may also stand in an object `inputs` of the line, as test vectors are often laid out.
 struct Fields<'a>(&'a Map<String, Value>);
 
 const COUNT: &str = "a whole number of at least 0";
@@ -291,7 +292,8 @@ const NUMBER: &str = "a number";
 impl<'a> Fields<'a> {
     fn get(&self, name: &'static str, expected: &'static str) -> Result<&'a Value, RequestError> {
         let missing = RequestError::Missing { name, expected };
-        self.0.get(name).ok_or(missing)
+        let nested = || self.0.get("inputs")?.as_object()?.get(name);
+        self.0.get(name).or_else(nested).ok_or(missing)
     }
 
     fn text(&self, name: &'static str) -> Result<&'a str, RequestError> {

@@ -44,7 +44,9 @@ pub fn manifest(
     for recipe in candidates {
         let mut candidate = arm(&recipe.name, ArmRole::Candidate, recipe, engine)?;
         if recipe.needs_calibration() && panels.calibration.is_none() {
-            candidate.unsupported.get_or_insert(NO_CALIBRATION.to_owned());
+            candidate
+                .unsupported
+                .get_or_insert(NO_CALIBRATION.to_owned());
         }
         arms.push(candidate);
     }

@@ -33,32 +33,31 @@ fn every_reference_solution_parses_to_its_gold_answer() {
     }
 }
 
-/// The known WikiText file in a folder of its own, with LF line ends whatever the copy at hand has:
-/// its digest is checked like that of any source, and a copy with converted line ends is refused.
-fn wikitext() -> Option<Data> {
-    let bytes = fs::read_to_string(real_data()?.path().join("wikipedia/wiki.test.raw")).ok()?;
-    let data = Data::new();
-    if bytes.contains("\r\n") {
-        data.write("wikipedia/wiki.test.raw", &bytes);
-        let error = data
-            .resolve()
-            .locate(&builtin_task("wikipedia-nll").unwrap());
-        let error = error.unwrap_err().to_string();
-        assert!(
-            error.contains("with LF alone it is the expected one"),
-            "{error}"
-        );
-        println!("the WikiText file at hand has CR LF line ends: going on with LF alone");
-    }
-    data.write("wikipedia/wiki.test.raw", bytes.replace("\r\n", "\n"));
-    let questions = real_data()?.path().join("gsm8k/test.jsonl");
-    data.write("gsm8k/test.jsonl", fs::read(questions).ok()?);
-    Some(data)
+#[test]
+fn converted_line_ends_change_nothing() {
+    let Some(real) = real_data() else { return };
+    let task = builtin_task("wikipedia-nll").unwrap();
+    let text = fs::read_to_string(real.path().join("wikipedia/wiki.test.raw")).unwrap();
+    let lf = text.replace("\r\n", "\n");
+    let read = |text: String| {
+        let data = Data::new();
+        data.write("wikipedia/wiki.test.raw", text);
+        let located = data.resolve().locate(&task)?;
+        assert!(located.files[0].pinned);
+        Ok::<_, PanelError>((located.digests(), wikipedia::read(&located)?))
+    };
+    let expected = read(lf.clone()).unwrap();
+    assert_eq!(read(lf.replace('\n', "\r\n")).unwrap(), expected);
+    // Any other difference is one.
+    let error = read(lf.replacen("Boulter", "Bolter", 1))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("SHA-256: found"), "{error}");
 }
 
 #[test]
 fn the_wikitext_test_split_holds_sixty_articles() {
-    let Some(data) = wikitext() else { return };
+    let Some(data) = real_data() else { return };
     let located = data
         .resolve()
         .locate(&builtin_task("wikipedia-nll").unwrap())
@@ -69,14 +68,16 @@ fn the_wikitext_test_split_holds_sixty_articles() {
     assert_eq!(articles.len(), 60);
     assert_eq!(articles[0].title, "Robert Boulter");
     assert_eq!(articles[59].title, "The Hustler ( film )");
-    let whole = fs::read_to_string(&located.files[0].path).unwrap();
+    let whole = fs::read_to_string(&located.files[0].path)
+        .unwrap()
+        .replace("\r\n", "\n");
     let kept: usize = articles.iter().map(|article| article.text.len()).sum();
     assert!(whole.len() - kept < 60 * 4, "only line ends are dropped");
 }
 
 #[test]
 fn the_wikitext_protocols_can_be_built() {
-    let Some(data) = wikitext() else { return };
+    let Some(data) = real_data() else { return };
     for name in ["reference-wikitext", "smoke"] {
         let mut protocol = builtin_protocol(name).unwrap();
         for plan in &mut protocol.panels {
@@ -85,13 +86,7 @@ fn the_wikitext_protocols_can_be_built() {
                 *cases = 2;
             }
         }
-        let built = build(
-            &protocol,
-            &data.resolve(),
-            &FakeTokenizer::new(),
-            &geometry(8192),
-        )
-        .unwrap();
+        let built = build(&protocol, &data, &FakeTokenizer::new(), &geometry(8192)).unwrap();
         assert_eq!(built.supported().count(), protocol.panels.len(), "{name}");
         assert!(built.calibration.is_some(), "{name}");
         assert_eq!(built.probe.len(), 256, "{name}");
