@@ -1,11 +1,11 @@
 //! What was not established, in plain sentences.
 
-use crate::schema::{ObjectiveName, PanelPlan, Protocol, RuleName};
-use crate::stats::{Side, StatsError, clopper_pearson_upper, tango_bound};
+use crate::schema::{PanelPlan, Protocol, RuleName};
 
 use super::aa::Aa;
 use super::arms::Trial;
-use super::compare::{PanelResult, percent, rules_on};
+use super::attainable::{Unattainable, unattainable};
+use super::compare::{PanelResult, percent};
 
 /// Documents below which percentile-bootstrap bounds are called out.
 const FEW_DOCUMENTS: u32 = 32;
@@ -26,14 +26,8 @@ pub(super) fn caveats(trial: &Trial<'_>, panels: &[PanelResult<'_>], aa: &Aa) ->
     list.extend(aa_caveat(trial, aa));
     list.extend(model_caveat(trial));
     list.extend(unit_scales(trial));
-    for plan in &protocol.panels {
-        list.extend(few_documents(plan));
-        list.extend(
-            rules_on(plan)
-                .iter()
-                .filter_map(|&rule| unattainable(protocol, plan, rule)),
-        );
-    }
+    list.extend(protocol.panels.iter().filter_map(few_documents));
+    list.extend(sizes(protocol));
     for panel in panels {
         list.extend(no_variation(panel));
     }
@@ -86,35 +80,22 @@ fn few_documents(plan: &PanelPlan) -> Option<String> {
     })
 }
 
-/// Says so where a rule fails at the protocol's size even with nothing lost and nothing gained.
-fn unattainable(protocol: &Protocol, plan: &PanelPlan, rule: RuleName) -> Option<String> {
-    let declared = |objective: &ObjectiveName| rule.serves(*objective);
-    if rule == RuleName::Nll || !protocol.objectives.iter().any(declared) {
-        return None;
-    }
-    let cases = u64::from(plan.case_count());
-    let (bound, pass) = best(rule, cases, protocol).ok()?;
-    (!pass).then(|| {
+/// Says so where a rule fails at the protocol's sizes even with nothing lost and nothing gained.
+fn sizes(protocol: &Protocol) -> Vec<String> {
+    // The protocol is valid, so its alphas and sizes are in range.
+    let found = unattainable(protocol).unwrap_or_default();
+    let sentence = |found: &Unattainable| {
         format!(
-            "At {cases} cases {} on {} cannot pass, even with nothing lost: its bound is then {}, \
-             the limit {}.",
-            rule.name(),
-            plan.panel_name(),
-            percent(bound),
-            percent(protocol.limit(rule))
+            "At {} cases {} on {} cannot pass, even with nothing lost: its bound is then {}, the \
+             limit {}.",
+            found.cases,
+            found.rule.name(),
+            found.panel,
+            percent(found.bound),
+            percent(found.limit)
         )
-    })
-}
-
-fn best(rule: RuleName, cases: u64, protocol: &Protocol) -> Result<(f64, bool), StatsError> {
-    let (alpha, limit) = (protocol.alpha(rule), protocol.limit(rule));
-    if rule == RuleName::NetChange {
-        let lower = tango_bound(0, 0, cases, alpha, Side::Lower)?;
-        Ok((lower, lower >= limit))
-    } else {
-        let upper = clopper_pearson_upper(0, cases, alpha)?;
-        Ok((upper, upper <= limit))
-    }
+    };
+    found.iter().map(sentence).collect()
 }
 
 fn no_variation(panel: &PanelResult<'_>) -> Vec<String> {

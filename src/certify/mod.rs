@@ -7,6 +7,7 @@
 mod aa;
 mod arms;
 mod assemble;
+mod attainable;
 mod caveats;
 mod check;
 mod compare;
@@ -26,6 +27,7 @@ mod rules;
 mod tests;
 
 pub use assemble::{certify, certify_with};
+pub use attainable::{Unattainable, unattainable};
 pub use error::{AaDifference, CertifyError, Mismatch};
 pub use evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 pub use findings::Reason;

@@ -1,6 +1,5 @@
 //! Sinks for results and progress: the summary of a run as text or JSON, and progress lines.
 
-mod attainable;
 mod notes;
 mod progress;
 mod summary;
@@ -10,7 +9,6 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub use attainable::{Unattainable, unattainable};
 pub use progress::Progress;
 pub use summary::{SUMMARY_SCHEMA, Summary};
 pub use text::{TEXT_WIDTH, write_text};

@@ -1,8 +1,8 @@
 //! The sentences below the table: controls, A/A, reasons, what was required.
 
+use crate::certify::{Unattainable, unattainable};
 use crate::schema::{ObjectiveResult, Objectives, RuleResult, Verdict};
 
-use super::attainable::{Unattainable, unattainable};
 use super::summary::Summary;
 
 /// Every sentence, in reading order.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::certify::unattainable;
 use crate::schema::*;
 
 use super::*;

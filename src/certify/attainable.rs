@@ -18,18 +18,14 @@ pub struct Unattainable {
     pub limit: f64,
 }
 
-/// Rules of `protocol` that cannot pass at its sizes: Clopper-Pearson upper bound of 0 losses
+/// Rules of the declared objectives of `protocol` that cannot pass at its sizes: Clopper-Pearson upper bound of 0 losses
 /// above the limit, or Tango lower bound of 0 changes below it. NLL rules can pass at any size.
 ///
 /// # Errors
 /// [`StatsError`] where the protocol's alphas or sizes are out of range.
 pub fn unattainable(protocol: &Protocol) -> Result<Vec<Unattainable>, StatsError> {
     let mut found = Vec::new();
-    for rule in [
-        RuleName::GrossLoss,
-        RuleName::NetChange,
-        RuleName::Retrieval,
-    ] {
+    for rule in counted_rules(protocol) {
         for panel in protocol.panels_of(rule) {
             let (bound, pass) = best(protocol, rule, panel.case_count())?;
             if !pass {
@@ -44,6 +40,22 @@ pub fn unattainable(protocol: &Protocol) -> Result<Vec<Unattainable>, StatsError
         }
     }
     Ok(found)
+}
+
+/// Rules on counts that a declared objective needs.
+fn counted_rules(protocol: &Protocol) -> impl Iterator<Item = RuleName> {
+    [
+        RuleName::GrossLoss,
+        RuleName::NetChange,
+        RuleName::Retrieval,
+    ]
+    .into_iter()
+    .filter(|rule| {
+        protocol
+            .objectives
+            .iter()
+            .any(|&objective| rule.serves(objective))
+    })
 }
 
 /// The best possible bound, and whether it respects the limit.
