@@ -13,7 +13,7 @@ use std::path::Path;
 #[cfg(unix)]
 use std::process::Stdio;
 #[cfg(unix)]
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
@@ -395,10 +395,11 @@ fn long_protocol(tiny: &Tiny) {
     fs::write(tiny.protocol(), protocol.to_string()).unwrap();
 }
 
-/// Starts `qualify SD` and sends `signal` once `path` exists and `wait` has passed.
+/// Starts or continues `qualify SD` and sends `signal` once the record file `path` of the run holds
+/// at least `least` bytes. Record files are created, empty, when a run starts.
 #[cfg(unix)]
-fn stopped(tiny: &Tiny, path: &str, wait: Duration, signal: &str) -> std::process::Output {
-    let child = std::process::Command::new(env!("CARGO_BIN_EXE_kvassay"))
+fn stopped(tiny: &Tiny, path: &str, least: u64, signal: &str) -> std::process::Output {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_kvassay"))
         .current_dir(tiny.path("."))
         .args([
             "qualify",
@@ -415,15 +416,22 @@ fn stopped(tiny: &Tiny, path: &str, wait: Duration, signal: &str) -> std::proces
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let started = Instant::now();
-    while !tiny.path(path).exists() && started.elapsed() < Duration::from_secs(30) {
-        std::thread::sleep(Duration::from_millis(2));
+    let path = tiny.path("run/arms").join(path);
+    let reached = || fs::metadata(&path).is_ok_and(|found| found.len() >= least);
+    while !reached() {
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "ended before {}",
+            path.display()
+        );
+        std::thread::sleep(Duration::from_millis(1));
     }
-    std::thread::sleep(wait);
+    let id = child.id().to_string();
     let sent = std::process::Command::new("kill")
-        .args([signal, &child.id().to_string()])
-        .status();
-    assert!(sent.is_ok());
+        .args([signal, &id])
+        .status()
+        .unwrap();
+    assert!(sent.success());
     child.wait_with_output().unwrap()
 }
 
@@ -432,8 +440,7 @@ fn stopped(tiny: &Tiny, path: &str, wait: Duration, signal: &str) -> std::proces
 fn an_interrupted_run_is_incomplete_and_says_how_to_go_on() {
     let tiny = Tiny::new();
     long_protocol(&tiny);
-    let arm = "run/arms/native/math.jsonl";
-    let output = stopped(&tiny, arm, Duration::ZERO, "-INT");
+    let output = stopped(&tiny, "native/math.jsonl", 0, "-INT");
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{stderr}");
     assert!(stderr.contains("--resume"), "{stderr}");
@@ -450,10 +457,21 @@ fn a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one() {
         .args(["SD", "--out", "whole"])
         .assert()
         .code(1);
-    for (arm, wait) in [("native", 50), ("native-aa", 0), ("SD", 30)] {
-        let path = format!("run/arms/{arm}/math.jsonl");
-        stopped(&tiny, &path, Duration::from_millis(wait), "-KILL");
+    // In the first arm, at its end, and in the arms behind it.
+    for (path, least) in [
+        ("native/math.jsonl", 0),
+        ("native/retrieval-768.jsonl", 1),
+        ("native-aa/math.jsonl", 1),
+        ("native-aa/retrieval-768.jsonl", 1),
+    ] {
+        let output = stopped(&tiny, path, least, "-KILL");
+        assert_eq!(
+            output.status.code(),
+            None,
+            "{path}: not ended by the signal"
+        );
     }
+    assert!(!tiny.path("run/certificates").exists());
     tiny.command("qualify")
         .args(["SD", "--out", "run", "--resume"])
         .assert()

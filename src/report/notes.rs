@@ -88,39 +88,49 @@ fn aa(summary: &Summary<'_>) -> String {
     )
 }
 
+/// Why an objective is not passed: one sentence for all recipes of which the same is to be said.
 fn reasons(summary: &Summary<'_>) -> Vec<String> {
-    let mut lines = Vec::new();
+    let mut said: Vec<(String, Vec<&str>)> = Vec::new();
     for certificate in summary.certificates {
-        let Objectives {
-            preservation,
-            aggregate,
-        } = &certificate.objectives;
-        let said = |result: &ObjectiveResult| {
-            (result.verdict, result.reason.clone(), result.detail.clone())
-        };
-        let name = &certificate.recipe.name;
-        if said(preservation) == said(aggregate) {
-            lines.extend(reason(name, "preservation and aggregate", preservation));
-        } else {
-            lines.extend(reason(name, "preservation", preservation));
-            lines.extend(reason(name, "aggregate", aggregate));
+        for sentence in sentences(&certificate.objectives) {
+            let name = certificate.recipe.name.as_str();
+            match said.iter_mut().find(|(text, _)| *text == sentence) {
+                Some((_, names)) => names.push(name),
+                None => said.push((sentence, vec![name])),
+            }
         }
     }
-    lines
+    said.into_iter()
+        .map(|(text, names)| format!("{}: {text}", names.join(", ")))
+        .collect()
 }
 
-fn reason(recipe: &str, objective: &str, result: &ObjectiveResult) -> Option<String> {
+fn sentences(objectives: &Objectives) -> Vec<String> {
+    let (preservation, aggregate) = (&objectives.preservation, &objectives.aggregate);
+    match (reason(preservation), reason(aggregate)) {
+        (Some(one), Some(other)) if one == other => {
+            vec![format!("preservation and aggregate {one}")]
+        }
+        (one, other) => {
+            let one = one.map(|text| format!("preservation {text}"));
+            let other = other.map(|text| format!("aggregate {text}"));
+            one.into_iter().chain(other).collect()
+        }
+    }
+}
+
+fn reason(result: &ObjectiveResult) -> Option<String> {
     if result.verdict == Verdict::Pass {
         return None;
     }
-    let mut line = format!("{recipe}: {objective} {}", verdict_words(result.verdict));
+    let mut text = verdict_words(result.verdict).to_owned();
     if let Some(reason) = &result.reason {
-        line.push_str(&format!(" ({reason})"));
+        text.push_str(&format!(" ({reason})"));
     }
     if let Some(detail) = &result.detail {
-        line.push_str(&format!(": {detail}"));
+        text.push_str(&format!(": {detail}"));
     }
-    Some(line)
+    Some(text)
 }
 
 fn verdict_words(verdict: Verdict) -> &'static str {

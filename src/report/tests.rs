@@ -226,7 +226,7 @@ fn text(protocol: &Protocol, required: &[ObjectiveName], width: usize) -> String
 fn text_at_full_width() {
     let text = text(&protocol(1319), &[ObjectiveName::Preservation], TEXT_WIDTH);
     insta::assert_snapshot!(text, @r"
-    protocol reference aaaaaaaaaaaa, model tiny bbbbbbbbbbbb, worker cpu (2 cores, f32)
+    protocol reference aaaaaaaaaaaa, model tiny bbbbbbbbbbbb, worker cpu: 2 cores, f32
 
                 math  lost/     net pp, gross nll-1k nll-8k     retr-1k     retr-8k   cache        preser-   aggre-
     recipe   correct gained lower bound bound  bound  bound lost, bound lost, bound B/token saved   vation     gate

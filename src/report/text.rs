@@ -66,7 +66,7 @@ fn heading(summary: &Summary<'_>) -> String {
     };
     let (model, worker) = (&certificate.model, &certificate.worker);
     format!(
-        "protocol {name} {}, model {} {}, worker {} ({}, {})",
+        "protocol {name} {}, model {} {}, worker {}: {}, {}",
         short(&certificate.protocol.sha256),
         model.name,
         short(&model.weights_sha256),
