@@ -1,5 +1,7 @@
 //! `kvassay memory` and the byte accounting behind it, against published figures.
 
+#![allow(clippy::unwrap_used)] // Helpers outside of test functions.
+
 use assert_cmd::Command;
 use kvassay::recipe::{self, CacheShape, Recipe};
 use serde_json::Value;

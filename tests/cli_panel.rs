@@ -1,7 +1,9 @@
 //! `kvassay panel` through the binary.
 
-#![allow(clippy::unwrap_used)] // Helpers outside of test functions.
+// Tests and their helpers stop at the first surprise.
+#![allow(clippy::unwrap_used)]
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod tiny;
 
 use std::fs;

@@ -2,7 +2,7 @@
 //! variant (`fixtures/parity/make_parity.py`).
 
 // Helpers of tests may panic as tests do.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 mod support;
 

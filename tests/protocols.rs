@@ -1,5 +1,7 @@
 //! Built-in protocols and `kvassay protocol`.
 
+#![allow(clippy::unwrap_used)] // Helpers outside of test functions.
+
 use assert_cmd::Command;
 use kvassay::schema::{Protocol, RuleName, builtin_protocol, builtin_protocols};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! A real model: SmolLM2-135M-Instruct as a GGUF file, named by `KVASSAY_SMOLLM2`.
 
 // Helpers of tests may panic as tests do.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 mod support;
 

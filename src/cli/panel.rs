@@ -149,7 +149,7 @@ fn store_all(built: &Materialised, folder: &Path) -> Result<Vec<BuildRow>, Failu
     let calibration = built
         .calibration
         .as_ref()
-        .map(|panel| (panel.header.panel.clone(), Outcome::Built(panel.clone())));
+        .map(|outcome| ("calibration".to_owned(), outcome.clone()));
     let panels = built
         .panels
         .iter()

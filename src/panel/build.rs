@@ -61,8 +61,9 @@ pub struct CalibrationDocs {
 pub struct Materialised {
     /// In the protocol's order.
     pub panels: Vec<BuiltPanel>,
-    /// Calibration documents, in the form of a likelihood panel without targets.
-    pub calibration: Option<Panel>,
+    /// Calibration documents, in the form of a likelihood panel without targets; `None` where the
+    /// protocol asks for none.
+    pub calibration: Option<Outcome>,
     /// As [`BuiltPanels::probe`].
     pub probe: Vec<u32>,
 }
@@ -91,14 +92,13 @@ pub fn build(
     let materialised = materialise(protocol, data, tokenizer, geometry)?;
     Ok(BuiltPanels {
         panels: materialised.panels,
-        calibration: materialised.calibration.map(|panel| CalibrationDocs {
-            documents: panel
-                .cases
-                .into_iter()
-                .map(|case| case.prompt_ids)
-                .collect(),
-            sha256: panel.sha256,
-        }),
+        calibration: match materialised.calibration {
+            Some(Outcome::Built(panel)) => Some(CalibrationDocs {
+                documents: panel.cases.into_iter().map(|c| c.prompt_ids).collect(),
+                sha256: panel.sha256,
+            }),
+            Some(Outcome::Unsupported(_)) | None => None,
+        },
         probe: materialised.probe,
     })
 }
@@ -141,6 +141,9 @@ pub fn materialise(
     })
 }
 
+/// Chat messages, none without a template, and token ids.
+pub(super) type Prompt = (Vec<ChatMessage>, Vec<u32>);
+
 /// What every builder needs.
 pub(super) struct Setting<'a> {
     pub data: &'a DataDir,
@@ -172,11 +175,7 @@ impl Setting<'_> {
     }
 
     /// One user message and its token ids; `None` where the model has no chat template.
-    pub fn chat(
-        &self,
-        panel: &str,
-        content: String,
-    ) -> Result<Option<(Vec<ChatMessage>, Vec<u32>)>, PanelError> {
+    pub fn chat(&self, panel: &str, content: String) -> Result<Option<Prompt>, PanelError> {
         let messages = vec![ChatMessage {
             role: "user".to_owned(),
             content,
@@ -250,21 +249,21 @@ fn build_one(
     }
 }
 
-/// The calibration documents as a panel; `None` where there are none or one does not fit.
+/// The calibration documents as a panel; `None` where the protocol asks for none.
 fn calibration(
     setting: &Setting<'_>,
     protocol: &Protocol,
     text: &mut Text<'_>,
-) -> Result<Option<Panel>, PanelError> {
-    let plan = &protocol.calibration;
-    let longest = plan.lengths.iter().max().copied().unwrap_or(0);
-    let tokens = longest as usize + plan.forced_tokens as usize;
-    if over_context(setting, CALIBRATION, tokens).is_some() {
-        return Ok(None);
-    }
+) -> Result<Option<Outcome>, PanelError> {
     let cases = text.calibration_windows(setting)?;
     if cases.is_empty() {
         return Ok(None);
+    }
+    let plan = &protocol.calibration;
+    let longest = plan.lengths.iter().max().copied().unwrap_or(0);
+    let tokens = longest as usize + plan.forced_tokens as usize;
+    if let Some(reason) = over_context(setting, CALIBRATION, tokens) {
+        return Ok(Some(Outcome::Unsupported(reason)));
     }
     let header = PanelHeader {
         schema: PANEL_SCHEMA.to_owned(),
@@ -275,18 +274,18 @@ fn calibration(
         parser: String::new(),
         cases: u32::try_from(cases.len()).unwrap_or(u32::MAX),
     };
-    Panel::new(header, cases).map(Some)
+    Panel::new(header, cases).map(|panel| Some(Outcome::Built(panel)))
 }
 
-fn probe(setting: &Setting<'_>, calibration: Option<&Panel>, panels: &[BuiltPanel]) -> Vec<u32> {
-    let built = panels.iter().filter_map(|panel| match &panel.outcome {
-        Outcome::Built(panel) => Some(panel),
-        Outcome::Unsupported(_) => None,
-    });
+fn probe(setting: &Setting<'_>, calibration: Option<&Outcome>, panels: &[BuiltPanel]) -> Vec<u32> {
+    let outcomes = panels.iter().map(|panel| &panel.outcome);
     let case = calibration
         .into_iter()
-        .chain(built)
-        .find_map(|panel| panel.cases.first());
+        .chain(outcomes)
+        .find_map(|outcome| match outcome {
+            Outcome::Built(panel) => panel.cases.first(),
+            Outcome::Unsupported(_) => None,
+        });
     let ids = case.map_or(&[][..], |case| &case.prompt_ids);
     ids[..ids.len().min(PROBE_TOKENS).min(setting.context)].to_vec()
 }

@@ -1,10 +1,10 @@
 //! Math panels: one question, one exact number.
 
-use super::build::{Outcome, Setting, over_context};
+use super::build::{Outcome, Prompt, Setting, over_context};
 use super::error::PanelError;
 use super::gsm8k;
 use super::task::{Task, fill};
-use crate::schema::{CaseTask, ChatMessage, PanelCase};
+use crate::schema::{CaseTask, PanelCase};
 
 /// The first `cases` questions of the task's data, as prompts.
 pub(super) fn build(
@@ -57,7 +57,7 @@ fn prompt(
     panel: &str,
     task: &Task,
     question: &str,
-) -> Result<Option<(Vec<ChatMessage>, Vec<u32>)>, PanelError> {
+) -> Result<Option<Prompt>, PanelError> {
     let text = fill(&task.prompt, &[("question", question)]);
     if task.chat {
         return setting.chat(panel, text);

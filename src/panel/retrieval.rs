@@ -1,12 +1,12 @@
 //! Retrieval panels: one needle among needles of other keys.
 
-use super::build::{Outcome, Setting, over_context};
+use super::build::{Outcome, Prompt, Setting, over_context};
 use super::error::{PanelError, thousands};
 use super::haystack::{Haystack, Insert};
 use super::streams;
 use super::task::{Task, fill};
 use super::text::Text;
-use crate::schema::{CaseTask, ChatMessage, PanelCase};
+use crate::schema::{CaseTask, PanelCase};
 use crate::stats::CounterRng;
 
 /// First and second words of keys.
@@ -20,7 +20,7 @@ const KEY_WORDS: [[&str; 32]; 2] = [
     [
         "anchor", "badger", "beacon", "bridge", "canyon", "castle", "comet", "eagle", "falcon",
         "garden", "harbor", "heron", "island", "jaguar", "kettle", "lantern", "meadow", "mirror",
-        "needle", "orchard", "otter", "parrot", "pillar", "raven", "river", "saddle", "temple",
+        "ribbon", "orchard", "otter", "parrot", "pillar", "raven", "river", "saddle", "temple",
         "tiger", "tunnel", "valley", "walnut", "window",
     ],
 ];
@@ -58,7 +58,7 @@ pub(super) fn build(
         let mut rng = streams::retrieval_case(setting.seed, length, index);
         let draft = Draft::new(task, &text.haystack, depth, &mut rng);
         match draft.fit(setting, panel, sizes)? {
-            Fit::Prompt(messages, prompt_ids) => built.push(PanelCase {
+            Fit::Prompt((messages, prompt_ids)) => built.push(PanelCase {
                 case: format!("{panel}-{index:04}"),
                 messages,
                 prompt_ids,
@@ -87,7 +87,7 @@ struct Draft<'a> {
 }
 
 enum Fit {
-    Prompt(Vec<ChatMessage>, Vec<u32>),
+    Prompt(Prompt),
     None(String),
 }
 
@@ -155,7 +155,7 @@ impl<'a> Draft<'a> {
                 best = prompt;
             }
         }
-        Ok(Fit::Prompt(best.0, best.1))
+        Ok(Fit::Prompt(best))
     }
 
     fn prompt(
@@ -163,7 +163,7 @@ impl<'a> Draft<'a> {
         setting: &Setting<'_>,
         panel: &str,
         words: usize,
-    ) -> Result<Option<(Vec<ChatMessage>, Vec<u32>)>, PanelError> {
+    ) -> Result<Option<Prompt>, PanelError> {
         let haystack = self.haystack.text(self.start, words, &self.inserts);
         let values = [("haystack", haystack.as_str()), ("key", self.key.as_str())];
         setting.chat(panel, fill(&self.task.prompt, &values))

@@ -198,7 +198,8 @@ fn an_unfinished_second_native_run() {
 
 #[test]
 fn a_protocol_without_a_kind_of_panel() {
-    let kept: [(&str, fn(&PanelPlan) -> bool); 2] = [
+    type Keep = fn(&PanelPlan) -> bool;
+    let kept: [(&str, Keep); 2] = [
         ("has no panel for retrieval", |plan| {
             !matches!(plan, PanelPlan::Retrieval { .. })
         }),

@@ -47,6 +47,13 @@ fn reason(built: &BuiltPanels, name: &str) -> String {
     }
 }
 
+fn calibration_panel(built: &Materialised) -> Panel {
+    match &built.calibration {
+        Some(Outcome::Built(panel)) => panel.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
 fn article(case: &PanelCase) -> &str {
     match &case.task {
         CaseTask::Nll { article, .. } => article,
@@ -167,7 +174,7 @@ fn purposes_never_share_an_article() {
         "one window per article and length"
     );
     assert!(long.is_subset(&short));
-    let calibration = titles(built.calibration.as_ref().unwrap());
+    let calibration = titles(&calibration_panel(&built));
     assert_eq!(calibration.len(), 2);
     assert!(calibration.is_disjoint(&short));
     for case in of("retrieval-1k")
@@ -259,6 +266,16 @@ fn what_does_not_fit_the_model_is_unsupported() {
     assert!(reason(&small, "nll-1k").contains("1,024 tokens"));
     assert!(reason(&small, "retrieval-1k").contains("context of 512"));
     assert!(small.calibration.is_none(), "512 tokens and 8 forced ones");
+    let whole = materialise(
+        &protocol,
+        &data.resolve(),
+        &FakeTokenizer::new(),
+        &geometry(512),
+    );
+    assert!(matches!(
+        whole.unwrap().calibration,
+        Some(Outcome::Unsupported(reason)) if reason.contains("calibration needs 520 tokens")
+    ));
     let large = built(&protocol, &data, &FakeTokenizer::new(), 4096);
     assert_eq!(panel(&small, "nll-256"), panel(&large, "nll-256"));
     assert_eq!(

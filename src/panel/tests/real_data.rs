@@ -59,7 +59,6 @@ fn converted_line_ends_change_nothing() {
 fn the_wikitext_test_split_holds_sixty_articles() {
     let Some(data) = real_data() else { return };
     let located = data
-        .resolve()
         .locate(&builtin_task("wikipedia-nll").unwrap())
         .unwrap();
     assert!(located.files[0].pinned);

@@ -170,7 +170,7 @@ impl Engine for FakeEngine {
                 observer.generated(index, Err(error));
                 continue;
             }
-            let wrong = prompt[0] % 3 == 0 && self.salt() > 0;
+            let wrong = prompt[0].is_multiple_of(3) && self.salt() > 0;
             let answer = prompt.iter().sum::<u32>() + u32::from(wrong);
             let generation = Generation {
                 text: format!("the answer is {answer}"),
@@ -354,13 +354,10 @@ pub fn panels(dir: &Path, questions: u32) -> BuiltPanels {
     }
 }
 
-fn panel(
-    dir: &Path,
-    name: &str,
-    parser: &str,
-    cases: u32,
-    task: &dyn Fn(u32, &[u32]) -> (String, CaseTask),
-) -> BuiltPanel {
+/// Name and task of case `i`, given its prompt.
+type MakeTask = dyn Fn(u32, &[u32]) -> (String, CaseTask);
+
+fn panel(dir: &Path, name: &str, parser: &str, cases: u32, task: &MakeTask) -> BuiltPanel {
     let header = PanelHeader {
         schema: PANEL_SCHEMA.to_owned(),
         panel: name.to_owned(),

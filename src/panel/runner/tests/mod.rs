@@ -1,7 +1,7 @@
-//! The runner against a fake engine: order, records, A/A, what is refused.
+//! The runner against a fake engine: order, records, interruption at every point, A/A.
 
 mod fake;
-mod resume;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -216,135 +216,87 @@ fn engagement_totals_are_the_sum_of_the_records() {
 }
 
 #[test]
-fn an_errored_case_is_recorded_and_the_run_goes_on() {
+fn a_stop_at_any_forward_pass_and_a_resume_give_the_same_bytes() {
     let world = World::new();
-    let mut engine = FakeEngine::new("cpu");
-    engine.fails = Some(2);
-    world.run("run", &mut engine, None).ended.unwrap();
-    let dir = RunDir::open(&world.root.path().join("run")).unwrap();
-    let math = dir.records("AF", "math").unwrap();
-    assert_eq!(math[1].error.as_deref(), Some("beyond the context"));
-    assert_eq!(
-        (math[1].finish, math[1].correct),
-        (Some(Finish::Error), None)
-    );
-    assert_eq!(math[1].output, None);
-    assert_eq!(math.len(), 5);
-    let nll = dir.records("AF", "nll-16").unwrap();
-    assert_eq!((nll[1].error.is_some(), nll[1].nll_sum), (true, None));
+    let whole = world.run("whole", &mut FakeEngine::new("cpu"), None);
+    let expected = world.bytes("whole");
+    for pass in 1..=whole.passes {
+        let name = format!("stop-{pass}");
+        let stopped = world.run(&name, &mut FakeEngine::new("cpu"), Some(pass));
+        assert_eq!(stopped.ended.unwrap(), Ended::Interrupted, "{name}");
+        assert_eq!(stopped.passes, pass, "{name}: goes on after the stop");
+        let resumed = world.run(&name, &mut FakeEngine::new("cpu"), None);
+        assert_eq!(resumed.ended.unwrap(), Ended::Complete);
+        assert!(world.bytes(&name) == expected, "{name}: other bytes");
+    }
 }
 
 #[test]
-fn a_difference_between_native_and_native_ends_the_run_before_the_candidates() {
+fn a_worker_that_dies_at_any_forward_pass_leaves_a_resumable_run() {
     let world = World::new();
-    let mut engine = FakeEngine::new("cpu");
-    engine.noisy = true;
-    let outcome = world.run("run", &mut engine, None);
-    let error = outcome.ended.unwrap_err();
-    assert!(
-        matches!(&error, RunError::AaDiffers { panel, case, .. }
-        if panel == "math" && case == "gsm8k-0001"),
-        "{error}"
-    );
-    assert!(!engine.opened.contains(&"AF".to_owned()));
-    // The difference stands in the records: going on finds it again.
-    let again = world
-        .run("run", &mut FakeEngine::new("cpu"), None)
-        .ended
-        .unwrap_err();
-    assert!(matches!(again, RunError::AaDiffers { .. }));
+    let whole = world.run("whole", &mut FakeEngine::new("cpu"), None);
+    let expected = world.bytes("whole");
+    for pass in 0..whole.passes {
+        let name = format!("death-{pass}");
+        let mut mortal = FakeEngine::new("cpu");
+        mortal.lifetime = Some(pass);
+        let error = world.run(&name, &mut mortal, None).ended.unwrap_err();
+        assert!(error.to_string().contains("out of life"), "{error}");
+        world
+            .run(&name, &mut FakeEngine::new("cpu"), None)
+            .ended
+            .unwrap();
+        assert!(world.bytes(&name) == expected, "{name}: other bytes");
+    }
 }
 
 #[test]
-fn a_server_may_differ_from_itself() {
-    let world = World::new();
-    let mut engine = FakeEngine::new("http");
-    engine.noisy = true;
-    assert_eq!(
-        world.run("run", &mut engine, None).ended.unwrap(),
-        Ended::Complete
-    );
-}
-
-#[test]
-fn an_unsupported_recipe_is_named_and_left_out() {
-    let world = World::new();
-    let mut engine = FakeEngine::new("cpu");
-    engine.refuses = Some("AF".to_owned());
-    let outcome = world.run("run", &mut engine, None);
-    assert_eq!(outcome.ended.unwrap(), Ended::Complete);
-    assert_eq!(outcome.events[0], "AF no kernel for AF");
-    assert_eq!(engine.opened, ["native", "native", "AD"]);
-    assert_eq!(engine.calibrations, 0);
-    let manifest = world.manifest(&engine);
-    assert_eq!(
-        manifest.arms[2].unsupported.as_deref(),
-        Some("no kernel for AF")
-    );
-}
-
-#[test]
-fn without_calibration_documents_fixed_scales_are_unsupported() {
-    let mut world = World::new();
-    world.panels.calibration = None;
-    let mut engine = FakeEngine::new("cpu");
-    let outcome = world.run("run", &mut engine, None);
-    assert_eq!(outcome.ended.unwrap(), Ended::Complete);
-    assert_eq!(engine.opened, ["native", "native", "AD"]);
-    assert!(outcome.events[0].contains("calibration documents"));
-}
-
-#[test]
-fn the_limit_cuts_every_panel() {
-    let world = World {
-        limit: Some(2),
-        ..World::new()
+fn a_long_batch_stores_what_it_finished_as_it_goes() {
+    let world = World::with_questions(20);
+    let mut mortal = FakeEngine::new("cpu");
+    (mortal.batch, mortal.lifetime) = (20, Some(30));
+    // Two passes per case and the first case last: no prefix of the plan is finished.
+    assert!(world.run("run", &mut mortal, None).ended.is_err());
+    let stored = |name: &str, arm: &str| {
+        let dir = RunDir::open(&world.root.path().join(name)).unwrap();
+        dir.records(arm, "math").unwrap().len()
     };
-    world
-        .run("run", &mut FakeEngine::new("cpu"), None)
-        .ended
-        .unwrap();
-    let dir = RunDir::open(&world.root.path().join("run")).unwrap();
-    for panel in ["math", "nll-16", "retrieval-16"] {
-        assert_eq!(dir.records("AD", panel).unwrap().len(), 2);
-    }
+    assert_eq!(stored("run", "native"), 0);
+
+    mortal.lifetime = None;
+    world.run("run", &mut mortal, None).ended.unwrap();
+    let path = world.root.path().join("run/arms/AD/math.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    std::fs::write(&path, lines[..1].join("\n") + "\n").unwrap();
+    std::fs::remove_file(path.with_file_name("engagement.json")).unwrap();
+    mortal.lifetime = Some(30);
+    mortal.finishes_in_order = true;
+    assert!(world.run("run", &mut mortal, None).ended.is_err());
+    // Fifteen of the nineteen cases left were finished.
+    assert_eq!(stored("run", "AD"), 1 + 15);
+    mortal.lifetime = None;
+    world.run("run", &mut mortal, None).ended.unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 
 #[test]
-fn a_stored_calibration_of_other_documents_is_refused() {
-    let mut world = World::new();
-    world
-        .run("run", &mut FakeEngine::new("cpu"), Some(30))
-        .ended
-        .unwrap();
-    world
-        .run("run", &mut FakeEngine::new("cpu"), Some(25))
-        .ended
-        .unwrap();
-    assert!(world.root.path().join("run/calibration.json").exists());
-    if let Some(documents) = &mut world.panels.calibration {
-        documents.sha256 = "3".repeat(64);
-    }
-    let error = world
-        .run("run", &mut FakeEngine::new("cpu"), None)
-        .ended
-        .unwrap_err();
-    assert!(error.to_string().contains("documents_sha256"), "{error}");
-}
-
-#[test]
-fn a_changed_panel_file_is_refused() {
+fn a_run_that_is_stopped_again_and_again_makes_progress() {
     let world = World::new();
     world
-        .run("run", &mut FakeEngine::new("cpu"), Some(3))
+        .run("whole", &mut FakeEngine::new("cpu"), None)
         .ended
         .unwrap();
-    let path = world.root.path().join("run/panels/math.jsonl");
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replace("32", "33")).unwrap();
-    let dir = RunDir::open(&world.root.path().join("run")).unwrap();
-    assert!(matches!(
-        store_panels(&dir, &world.panels),
-        Err(RunError::Panel(_))
-    ));
+    let mut rounds = 0;
+    while world
+        .run("slow", &mut FakeEngine::new("cpu"), Some(5))
+        .ended
+        .unwrap()
+        == Ended::Interrupted
+    {
+        rounds += 1;
+        assert!(rounds < 50);
+    }
+    assert!(rounds > 5);
+    assert!(world.bytes("slow") == world.bytes("whole"));
 }
