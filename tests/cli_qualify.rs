@@ -314,6 +314,39 @@ fn a_missing_shard_is_refused() {
 }
 
 #[test]
+fn what_a_config_asks_and_nothing_applies_is_unsupported() {
+    let tiny = Tiny::new();
+    let path = tiny.model().join("config.json");
+    let sound: serde_json::Value = json(&path);
+    let changes = [
+        ("model_type", "mamba".into(), "mamba"),
+        (
+            "rope_scaling",
+            serde_json::json!({"rope_type": "spiral", "factor": 2.0}),
+            "spiral",
+        ),
+        ("num_local_experts", 8.into(), "num_local_experts"),
+        (
+            "attn_logit_softcapping",
+            50.0.into(),
+            "attn_logit_softcapping",
+        ),
+    ];
+    for (field, value, message) in changes {
+        let mut config = sound.clone();
+        config[field] = value;
+        fs::write(&path, config.to_string()).unwrap();
+        tiny.command("qualify")
+            .args(["--out", "refused"])
+            .assert()
+            .code(3)
+            .stderr(predicates::str::contains("unsupported"))
+            .stderr(predicates::str::contains(message));
+        assert!(!tiny.path("refused").exists());
+    }
+}
+
+#[test]
 fn another_run_or_foreign_files_in_the_run_directory_are_refused() {
     let tiny = Tiny::new();
     tiny.command("qualify")

@@ -88,6 +88,35 @@ fn answers_are_sensible_and_do_not_depend_on_the_layout() {
     );
 }
 
+/// The text that llama.cpp continues with, greedily, from the same weights.
+#[test]
+fn greedy_text_is_that_of_llama_cpp() {
+    let Some(path) = model_path() else {
+        return;
+    };
+    let golden: serde_json::Value =
+        serde_json::from_str(include_str!("../fixtures/parity/smollm2_greedy.json")).unwrap();
+    let files = model::open(&path).unwrap();
+    let cases = golden["cases"].as_array().unwrap();
+    let requests: Vec<GenerateRequest> = cases
+        .iter()
+        .map(|case| GenerateRequest {
+            prompt_ids: files
+                .tokenizer
+                .encode_text(case["prompt"].as_str().unwrap())
+                .unwrap(),
+            max_new_tokens: golden["max_new_tokens"].as_u64().unwrap() as u32,
+        })
+        .collect();
+    let mut engine = LocalEngine::cpu(files).unwrap();
+    engine
+        .open_arm(&setup("native", &[], layout(3, 64)))
+        .unwrap();
+    for (case, answer) in cases.iter().zip(answers(&mut engine, &requests)) {
+        assert_eq!(answer.text.trim_end(), case["text"].as_str().unwrap());
+    }
+}
+
 /// Every named recipe is engaged on a real model.
 #[test]
 fn named_recipes_are_engaged() {

@@ -14,6 +14,7 @@ use crate::panel::{
 use crate::schema::{Geometry, PanelPlan, Protocol};
 
 use super::output::{self, Format};
+use super::prepare::model_failure;
 use super::protocol;
 use super::{Exit, Failure};
 
@@ -80,7 +81,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Build(args) => {
             let protocol = protocol::load(&args.protocol).map_err(Failure::input)?;
             let data = DataDir::resolve(args.data.as_deref()).map_err(Failure::input)?;
-            let model = model::open(&args.model).map_err(Failure::input)?;
+            let model = model::open(&args.model).map_err(model_failure)?;
             let geometry = model.identity().geometry;
             let source = Source {
                 data: &data,

@@ -1,7 +1,8 @@
 //! Opens what a run needs before anything is written: model, panels, engine.
 
+use crate::backend::cpu::claim_thread;
 use crate::engine::{BatchLayout, Engine, LocalEngine, LocalSettings};
-use crate::model::{self, LoadError};
+use crate::model::{self, LoadError, ModelError};
 use crate::panel::{self, BuiltPanels};
 
 use super::Failure;
@@ -20,7 +21,11 @@ pub(super) struct Prepared {
 impl Prepared {
     /// Reads the model's small files, builds the panels, then loads the weights.
     pub fn open(settings: &ModelSettings) -> Result<Self, Failure> {
-        let files = model::open(&settings.model).map_err(Failure::input)?;
+        // Before anything runs in parallel: reading a model already does.
+        match settings.worker {
+            Worker::Cpu => claim_thread().map_err(Failure::worker)?,
+        }
+        let files = model::open(&settings.model).map_err(model_failure)?;
         let geometry = files.identity().geometry;
         let (protocol, data) = (&settings.protocol, &settings.data);
         let panels =
@@ -36,10 +41,19 @@ impl Prepared {
     }
 }
 
+/// What a checkpoint asks and no worker applies is unsupported (3); anything else wrong with its
+/// files is the user's (2).
+pub(super) fn model_failure(error: ModelError) -> Failure {
+    match error {
+        ModelError::Unsupported { .. } => Failure::unsupported(error),
+        ModelError::Io { .. } | ModelError::Invalid { .. } => Failure::input(error),
+    }
+}
+
 /// Weights that are wrong are the user's (2); what a device cannot hold is the system's (4).
 fn load_failure(error: LoadError) -> Failure {
     match error {
-        LoadError::Model(_) => Failure::input(error),
+        LoadError::Model(error) => model_failure(error),
         LoadError::Backend { .. } | LoadError::Activations(_) => Failure::worker(error),
     }
 }
