@@ -1,1 +1,3 @@
 //! Panels: build, prompt, and the runner.
+
+pub mod demo;
