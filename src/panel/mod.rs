@@ -6,6 +6,7 @@
 mod article_plan;
 mod build;
 mod data;
+pub mod demo;
 mod error;
 mod file;
 mod gsm8k;

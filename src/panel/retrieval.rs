@@ -24,8 +24,9 @@ const KEY_WORDS: [[&str; 32]; 2] = [
         "tiger", "tunnel", "valley", "walnut", "window",
     ],
 ];
-/// Needle values have seven digits.
-const VALUES: std::ops::Range<u64> = 1_000_000..10_000_000;
+/// Needle values have five digits, the fewest that the scorer takes for a value. Where every digit is
+/// a token, an answer in one short sentence and its stop token still fit into 16 new tokens.
+const VALUES: std::ops::Range<u64> = 10_000..100_000;
 
 /// Sizes of a retrieval panel.
 #[derive(Clone, Copy)]
