@@ -5,6 +5,9 @@ mod math;
 mod prose;
 mod words;
 
+#[cfg(test)]
+mod tests;
+
 pub use math::{Problem, problem};
 pub use prose::{Article, article};
 
