@@ -101,22 +101,22 @@ fn oracle_agrees_with_an_unmodified_forward_pass() {
 /// Both sides round keys and values to the native cache format. Where a key differs in its last
 /// f32 bit, the two sides may round it to neighbours, a step of 2^-11 (2^-8 in BF16): the largest
 /// difference is that of the token whose attention hangs on such a key.
-fn agrees_with_a_native_cache<B: Backend>(backend: impl Fn() -> B) {
+fn agrees_with_a_native_cache<B: Backend>(backend: impl Fn() -> B, limit: f64) {
     for name in MODELS {
         let found = logits(name, backend(), 97);
         let found = difference(&found, &fixture::expected(name).logits_rounded);
         println!("{name}: {:.1e} {:.1e}", found.largest, found.typical);
-        assert!(found.largest < 4e-4, "{name}: {:e}", found.largest);
+        assert!(found.largest < limit, "{name}: {:e}", found.largest);
         assert!(found.typical < 1e-4, "{name}: {:e}", found.typical);
     }
 }
 
 #[test]
 fn oracle_agrees_with_a_native_cache() {
-    agrees_with_a_native_cache(Oracle::default);
+    agrees_with_a_native_cache(Oracle::default, 4e-4);
 }
 
 #[test]
 fn cpu_agrees_with_a_native_cache() {
-    agrees_with_a_native_cache(CpuBackend::new);
+    agrees_with_a_native_cache(CpuBackend::new, 1e-4);
 }
