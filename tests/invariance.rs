@@ -1,13 +1,15 @@
 //! Results do not depend on layout, order or chunking, whatever the recipe; arms, engagement and
-//! calibration. Everything runs on the naive backend and on the CPU backend.
+//! calibration. Everything runs on the naive backend, on the CPU backend
+//! and, where there is one, on a GPU.
 
 // Helpers of tests may panic as tests do.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 mod support;
 
 use kvassay::backend::Backend;
 use kvassay::backend::cpu::CpuBackend;
+use kvassay::backend::cuda::CudaBackend;
 use kvassay::engine::{
     BatchLayout, CaseError, Engine, EngineError, GenerateRequest, Generation, LocalEngine, Score,
     ScoreRequest,
@@ -131,11 +133,40 @@ fn layouts_agree_on_the_cpu() {
     layouts_agree(cpu);
 }
 
-/// Both backends compute the same model: likelihoods are close under every recipe.
+/// Whether there is a GPU; says so where there is none.
+fn has_gpu() -> bool {
+    match CudaBackend::new(0) {
+        Ok(_) => true,
+        Err(error) => {
+            println!("skipped: {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn layouts_agree_on_the_gpu() {
+    if has_gpu() {
+        layouts_agree(|| CudaBackend::new(0).unwrap());
+    }
+}
+
+#[test]
+fn cuda_agrees_with_the_oracle() {
+    if has_gpu() {
+        agrees_with_the_oracle(|| CudaBackend::new(0).unwrap());
+    }
+}
+
 #[test]
 fn cpu_agrees_with_the_oracle() {
+    agrees_with_the_oracle(cpu);
+}
+
+/// Both backends compute the same model: likelihoods are close under every recipe.
+fn agrees_with_the_oracle<B: Backend>(backend: impl Fn() -> B) {
     for family in FAMILIES {
-        let (mut oracle, mut cpu) = (tiny(family, Oracle::default()), tiny(family, cpu()));
+        let (mut oracle, mut cpu) = (tiny(family, Oracle::default()), tiny(family, backend()));
         let (a, b) = (absmax(&mut oracle), absmax(&mut cpu));
         for (a, b) in a.iter().zip(&b) {
             assert!((a.k - b.k).abs() <= a.k * 1e-2 && (a.v - b.v).abs() <= a.v * 1e-2);

@@ -7,6 +7,7 @@
 mod support;
 
 use kvassay::backend::cpu::CpuBackend;
+use kvassay::backend::cuda::CudaBackend;
 use kvassay::backend::{Backend, CacheLayout, CacheRow};
 use kvassay::model::Workspace;
 use kvassay::recipe::Recipe;
@@ -119,4 +120,13 @@ fn oracle_agrees_with_a_native_cache() {
 #[test]
 fn cpu_agrees_with_a_native_cache() {
     agrees_with_a_native_cache(CpuBackend::new, 1e-4);
+}
+
+#[test]
+fn cuda_agrees_with_a_native_cache() {
+    if let Err(error) = CudaBackend::new(0) {
+        println!("skipped: {error}");
+        return;
+    }
+    agrees_with_a_native_cache(|| CudaBackend::new(0).unwrap(), 4e-4);
 }

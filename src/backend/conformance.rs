@@ -6,25 +6,67 @@ mod attention;
 mod invariance;
 mod oracle;
 mod rows;
-mod storage;
+pub mod storage;
 
 use super::{Backend, CacheLayout, CacheRow, TensorData};
 use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::LayerAbsmax;
 
-/// A backend and how far its arithmetic may lie from f64, relative to the size of what is summed.
+/// How far arithmetic may lie from f64, relative to the size of what is summed.
+#[derive(Clone, Copy)]
+pub struct Tolerance {
+    /// Operations on f32, products with f32 weights included.
+    pub f32: f64,
+    /// Products with F16 weights.
+    pub f16: f64,
+    /// Products with BF16 weights.
+    pub bf16: f64,
+    /// Attention of f32 queries over F16 keys and values.
+    pub attention_f16: f64,
+    /// The same over BF16 ones.
+    pub attention_bf16: f64,
+}
+
+impl Tolerance {
+    /// The same for everything.
+    pub fn of_f32(tolerance: f64) -> Self {
+        Tolerance {
+            f32: tolerance,
+            f16: tolerance,
+            bf16: tolerance,
+            attention_f16: tolerance,
+            attention_bf16: tolerance,
+        }
+    }
+}
+
+/// A backend, how exact it is, and whether queries are numbers of the native format instead of f32
+/// ones.
 pub struct Suite<'a, B> {
     pub backend: &'a B,
-    pub tolerance: f64,
+    pub tolerance: Tolerance,
+    pub native_queries: bool,
 }
 
 /// Runs every check.
-pub fn suite<B: Backend>(backend: &B, tolerance: f64) {
-    let suite = Suite { backend, tolerance };
+pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
+    let suite = Suite {
+        backend,
+        tolerance,
+        native_queries: false,
+    };
     suite.rows();
     suite.invariance();
     suite.storage();
     suite.attention();
+}
+
+/// Rounds to a native format.
+pub fn round(native: NativeDtype, x: f32) -> f32 {
+    match native {
+        NativeDtype::F16 => half::f16::from_f32(x).to_f32(),
+        NativeDtype::Bf16 => half::bf16::from_f32(x).to_f32(),
+    }
 }
 
 /// Numbers in -1..1 from a counter and a seed.
@@ -44,7 +86,7 @@ pub fn bits(x: &[f32]) -> Vec<u32> {
 }
 
 /// Shape of the caches under test.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub layers: usize,
     pub heads: usize,
@@ -96,11 +138,15 @@ pub fn span(slot: usize, from: usize, to: usize) -> Vec<CacheRow> {
 impl<B: Backend> Suite<'_, B> {
     /// Puts rows on the device: an embedding table that is read row by row.
     pub fn upload(&self, data: &[f32], width: usize) -> B::Tensor {
+        self.upload_as(TensorData::F32(data.to_vec()), width)
+    }
+
+    /// The same, of another element type.
+    pub fn upload_as(&self, data: TensorData, width: usize) -> B::Tensor {
         let rows = data.len() / width;
         let b = self.backend;
         let mut x = b.tensor(rows, width).expect("a tensor");
         if rows > 0 {
-            let data = TensorData::F32(data.to_vec());
             let table = b.weight(data, rows, width).expect("a table");
             let ids: Vec<u32> = (0..rows as u32).collect();
             b.embed(&table, &ids, &mut x).expect("embeddings");
@@ -118,16 +164,21 @@ impl<B: Backend> Suite<'_, B> {
         self.backend.to_host(x).expect("a copy")
     }
 
-    /// Checks `got` against `expected`, `size` being the sum of magnitudes behind each element.
+    /// Checks `got` against `expected`, an f32 operation.
     pub fn near(&self, what: &str, got: &[f32], expected: &[(f64, f64)]) {
-        assert_eq!(got.len(), expected.len(), "{what}: elements");
-        for (i, (&got, &(value, size))) in got.iter().zip(expected).enumerate() {
-            let error = (f64::from(got) - value).abs();
-            assert!(
-                error <= self.tolerance * size.max(1e-30),
-                "{what}: element {i} is {got}, expected {value} within {:e}",
-                self.tolerance * size
-            );
-        }
+        within(self.tolerance.f32, what, got, expected);
+    }
+}
+
+/// Checks `got` against `expected`, `size` being the sum of magnitudes behind each element.
+pub fn within(tolerance: f64, what: &str, got: &[f32], expected: &[(f64, f64)]) {
+    assert_eq!(got.len(), expected.len(), "{what}: elements");
+    for (i, (&got, &(value, size))) in got.iter().zip(expected).enumerate() {
+        let error = (f64::from(got) - value).abs();
+        assert!(
+            error <= tolerance * size.max(1e-30),
+            "{what}: element {i} is {got}, expected {value} within {:e}",
+            tolerance * size
+        );
     }
 }

@@ -7,6 +7,10 @@
 #[cfg(test)]
 mod conformance;
 pub mod cpu;
+pub mod cuda;
+mod storage;
+
+use std::sync::Arc;
 
 use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::{KvTotals, LayerAbsmax};
@@ -69,12 +73,14 @@ pub struct CacheRow {
 }
 
 /// Rotary angles per position, shared by all layers: `cos` and `sin` are `[positions, head_dim/2]`.
+///
+/// They are immutable and shared: a device knows its copy by the identity of what was copied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RotaryTable {
     /// Cosines, already multiplied by the attention factor.
-    pub cos: Vec<f32>,
+    pub cos: Arc<[f32]>,
     /// Sines, likewise.
-    pub sin: Vec<f32>,
+    pub sin: Arc<[f32]>,
     /// Half of head_dim.
     pub half: usize,
 }
@@ -190,6 +196,8 @@ pub trait Backend {
     ) -> Result<(), BackendError>;
 
     /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer as the recipe says.
+    ///
+    /// A number that cannot be stored is reported here or by the next [`Backend::settle`].
     fn store(
         &self,
         cache: &mut Self::Cache,
@@ -231,6 +239,13 @@ pub trait Backend {
 
     /// `logsumexp(logits[i]) - logits[i][targets[i]]` per row, in nats.
     fn nll(&self, logits: &Self::Tensor, targets: &[u32]) -> Result<Vec<f64>, BackendError>;
+
+    /// Waits for what was started, and reports the first number that could not be stored since the
+    /// last call (by its row in the call that stored it). Backends whose operations are complete
+    /// when they return have nothing to report.
+    fn settle(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
 
     /// Copies a tensor to the host, row-major.
     fn to_host(&self, x: &Self::Tensor) -> Result<Vec<f32>, BackendError>;

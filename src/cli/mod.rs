@@ -6,6 +6,7 @@
 mod audit;
 mod calibrate;
 mod certify;
+mod doctor;
 mod exit;
 mod geometry;
 mod interrupt;
@@ -51,6 +52,8 @@ enum Command {
     Panel(panel::Args),
     /// Recompute bounds and tests from a table of counts.
     Audit(audit::Args),
+    /// Say what this machine has for the GPU worker and whether it works.
+    Doctor(doctor::Args),
     /// Compute one statistic from flags, or many from JSON lines.
     Stats(stats::Args),
 }
@@ -75,6 +78,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Protocol(args) => protocol::run(args, out),
         Command::Panel(args) => panel::run(args, out),
         Command::Audit(args) => audit::run(args, out),
+        Command::Doctor(args) => doctor::run(args, out),
         Command::Stats(args) => stats::run(args, out),
     }
 }

@@ -1,7 +1,7 @@
 //! Opens what a run needs before anything is written: model, panels, engine.
 
 use crate::backend::cpu::claim_thread;
-use crate::engine::{BatchLayout, Engine, LocalEngine, LocalSettings};
+use crate::engine::{BatchLayout, Engine, LocalEngine};
 use crate::model::{self, LoadError, ModelError};
 use crate::panel::{self, BuiltPanels};
 
@@ -22,21 +22,30 @@ impl Prepared {
     /// Reads the model's small files, builds the panels, then loads the weights.
     pub fn open(settings: &ModelSettings) -> Result<Self, Failure> {
         // Before anything runs in parallel: reading a model already does.
-        match settings.worker {
-            Worker::Cpu => claim_thread().map_err(Failure::worker)?,
+        if settings.worker == Worker::Cpu {
+            claim_thread().map_err(Failure::worker)?;
         }
         let files = model::open(&settings.model).map_err(model_failure)?;
         let geometry = files.identity().geometry;
         let (protocol, data) = (&settings.protocol, &settings.data);
         let panels =
             panel::build(protocol, data, &files.tokenizer, &geometry).map_err(Failure::input)?;
-        let engine = match settings.worker {
-            Worker::Cpu => LocalEngine::cpu(files).map_err(load_failure)?,
+        let (engine, layout): (Box<dyn Engine>, _) = match settings.worker {
+            Worker::Cpu => {
+                let engine = LocalEngine::cpu(files).map_err(load_failure)?;
+                let layout = engine.layout();
+                (Box::new(engine), layout)
+            }
+            Worker::Cuda { device } => {
+                let engine = LocalEngine::cuda(files, device).map_err(load_failure)?;
+                let layout = engine.layout();
+                (Box::new(engine), layout)
+            }
         };
         Ok(Prepared {
             panels,
-            engine: Box::new(engine),
-            layout: LocalSettings::default().layout,
+            engine,
+            layout,
         })
     }
 }
@@ -54,6 +63,8 @@ pub(super) fn model_failure(error: ModelError) -> Failure {
 fn load_failure(error: LoadError) -> Failure {
     match error {
         LoadError::Model(error) => model_failure(error),
-        LoadError::Backend { .. } | LoadError::Activations(_) => Failure::worker(error),
+        LoadError::Backend { .. } | LoadError::Activations(_) | LoadError::Device(_) => {
+            Failure::worker(error)
+        }
     }
 }

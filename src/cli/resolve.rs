@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use clap::Args as ClapArgs;
 
+use crate::backend::cuda;
 use crate::panel::DataDir;
 use crate::recipe::Recipe;
 use crate::schema::{ObjectiveName, Protocol};
@@ -24,9 +25,12 @@ pub struct ModelArgs {
     /// Built-in protocol, or a JSON or TOML file.
     #[arg(long, value_name = "NAME|PATH", default_value = "reference")]
     pub protocol: String,
-    /// What runs the model: auto or cpu.
-    #[arg(long, value_name = "auto|cpu", default_value = "auto")]
+    /// What runs the model: cpu, cuda, or auto, which is cuda where the driver sees a GPU.
+    #[arg(long, value_name = "auto|cpu|cuda", default_value = "auto")]
     pub worker: String,
+    /// Number of the GPU.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: usize,
     /// Folder with gsm8k/ and wikipedia/ [default: $KVASSAY_DATA, else the cache folder].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -37,6 +41,11 @@ pub struct ModelArgs {
 pub(super) enum Worker {
     /// The built-in CPU worker.
     Cpu,
+    /// The built-in worker on a GPU.
+    Cuda {
+        /// Number of the GPU.
+        device: usize,
+    },
 }
 
 /// Settings of every command that runs a model.
@@ -55,7 +64,7 @@ pub(super) struct ModelSettings {
 impl ModelSettings {
     /// Checks what was typed.
     pub fn resolve(args: &ModelArgs) -> Result<Self, Failure> {
-        let worker = worker(&args.worker).map_err(Failure::input)?;
+        let worker = worker(&args.worker, args.device).map_err(Failure::input)?;
         let protocol = protocol::load(&args.protocol).map_err(Failure::input)?;
         if !args.model.exists() {
             return Err(Failure::input(anyhow!(
@@ -180,11 +189,18 @@ fn one_control(protocol: &Protocol) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn worker(text: &str) -> anyhow::Result<Worker> {
-    match text {
-        "auto" | "cpu" => Ok(Worker::Cpu),
-        other => bail!(
-            "--worker: found `{other}`, expected auto or cpu: this build has the CPU worker only"
-        ),
+fn worker(text: &str, device: usize) -> anyhow::Result<Worker> {
+    let is_cuda = match text {
+        "cpu" => false,
+        "cuda" => true,
+        "auto" => cuda::is_present(),
+        other => bail!("--worker: found `{other}`, expected auto, cpu or cuda"),
+    };
+    if is_cuda {
+        return Ok(Worker::Cuda { device });
     }
+    if device != 0 {
+        bail!("--device: found {device} with the cpu worker, expected the cuda worker");
+    }
+    Ok(Worker::Cpu)
 }

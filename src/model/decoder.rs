@@ -109,6 +109,7 @@ impl<B: Backend> Decoder<B> {
             if index + 1 == self.layers.len() {
                 // Beyond its keys and values, the last layer matters for the wanted rows only.
                 if wanted.is_empty() {
+                    self.backend.settle()?;
                     return Ok(None);
                 }
                 if wanted.len() < rows.len() {
@@ -119,7 +120,9 @@ impl<B: Backend> Decoder<B> {
             self.attention(index, layer, &kept, cache, workspace)?;
             self.mlp(layer, workspace)?;
         }
-        self.logits(kept.len(), workspace).map(Some)
+        let logits = self.logits(kept.len(), workspace)?;
+        self.backend.settle()?;
+        Ok(Some(logits))
     }
 
     /// Leaves the normalised input of the layer in `workspace.normed`.

@@ -81,8 +81,8 @@ pub fn attention_factor(rope: &Rope) -> f32 {
 /// A table without positions; see [`extend_table`].
 pub fn empty_table(head_dim: usize) -> RotaryTable {
     RotaryTable {
-        cos: Vec::new(),
-        sin: Vec::new(),
+        cos: [].into(),
+        sin: [].into(),
         half: head_dim / 2,
     }
 }
@@ -99,15 +99,17 @@ pub fn extend_table(table: &mut RotaryTable, rope: &Rope, positions: usize) {
     let frequencies = inverse_frequencies(rope, 2 * table.half);
     assert_eq!(frequencies.len(), table.half, "one frequency per pair");
     let factor = attention_factor(rope);
+    let (mut cos, mut sin) = (table.cos.to_vec(), table.sin.to_vec());
     for position in present..positions {
         for frequency in &frequencies {
             // The product is rounded to f32 first; sine and cosine of that angle are then taken in
             // f64, so that the last bit does not depend on the platform's f32 functions.
             let angle = f64::from(position as f32 * frequency);
-            table.cos.push(angle.cos() as f32 * factor);
-            table.sin.push(angle.sin() as f32 * factor);
+            cos.push(angle.cos() as f32 * factor);
+            sin.push(angle.sin() as f32 * factor);
         }
     }
+    (table.cos, table.sin) = (cos.into(), sin.into());
 }
 
 /// `theta ^ (2 i / head_dim)`: exponent and power are f32 numbers.

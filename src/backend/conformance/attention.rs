@@ -1,8 +1,8 @@
 //! Attention against f64 over exactly the stored numbers, and bit for bit under every batching.
 
 use super::storage::{RECIPES, SMALL, stored_rows};
-use super::{Shape, Suite, bits, noise, oracle, span};
-use crate::backend::{Backend, CacheLayout, CacheRow};
+use super::{Shape, Suite, bits, noise, oracle, round, span, within};
+use crate::backend::{Backend, CacheLayout, CacheRow, TensorData};
 use crate::recipe::NativeDtype;
 
 /// One sequence: queries, keys and values of every position.
@@ -61,6 +61,7 @@ impl<B: Backend> Suite<'_, B> {
 
     fn step(
         &self,
+        native: NativeDtype,
         cache: &mut B::Cache,
         sequences: &[Sequence],
         rows: &[CacheRow],
@@ -78,7 +79,7 @@ impl<B: Backend> Suite<'_, B> {
             .iter()
             .flat_map(|r| sequences[r.slot].query(*r).to_vec())
             .collect();
-        let q = self.upload(&q, shape.q_width());
+        let q = self.upload_as(self.queries(native, q), shape.q_width());
         let mut out = self
             .backend
             .tensor(rows.len(), shape.q_width())
@@ -89,19 +90,39 @@ impl<B: Backend> Suite<'_, B> {
         self.host(&out).chunks(shape.q_width()).map(bits).collect()
     }
 
+    /// Queries as f32 numbers, or in the native format.
+    fn queries(&self, native: NativeDtype, q: Vec<f32>) -> TensorData {
+        match (self.native_queries, native) {
+            (false, _) => TensorData::F32(q),
+            (true, NativeDtype::F16) => {
+                TensorData::F16(q.into_iter().map(half::f16::from_f32).collect())
+            }
+            (true, NativeDtype::Bf16) => {
+                TensorData::Bf16(q.into_iter().map(half::bf16::from_f32).collect())
+            }
+        }
+    }
+
     fn attends_to_what_is_stored(&self, shape: Shape, layout: &CacheLayout) {
         let tokens = 150;
         let sequences = [Sequence::new(shape, 60, tokens)];
         let mut cache = self.backend.cache(layout).expect("a cache");
         let rows = span(0, 0, tokens);
-        let got = self.step(&mut cache, &sequences, &rows);
+        let got = self.step(layout.native, &mut cache, &sequences, &rows);
         let [k, v] = stored_rows(layout, 0, &sequences[0].k, &sequences[0].v);
         for (row, got) in rows.iter().zip(got) {
             let got: Vec<f32> = got.into_iter().map(f32::from_bits).collect();
-            let q = sequences[0].query(*row);
-            let expected = oracle::attention(shape, q, row.position, &k, &v);
+            let mut q = sequences[0].query(*row).to_vec();
+            if self.native_queries {
+                q.iter_mut().for_each(|x| *x = round(layout.native, *x));
+            }
+            let expected = oracle::attention(shape, &q, row.position, &k, &v);
             let what = format!("{} at {}", layout.recipe.name, row.position);
-            self.near(&what, &got, &expected);
+            let tolerance = match layout.native {
+                NativeDtype::F16 => self.tolerance.attention_f16,
+                NativeDtype::Bf16 => self.tolerance.attention_bf16,
+            };
+            within(tolerance, &what, &got, &expected);
         }
     }
 
@@ -112,7 +133,14 @@ impl<B: Backend> Suite<'_, B> {
             .collect();
         let mut cache = self.backend.cache(layout).expect("a cache");
         let whole: Vec<Vec<Vec<u32>>> = (0..3)
-            .map(|slot| self.step(&mut cache, &sequences, &span(slot, 0, tokens)))
+            .map(|slot| {
+                self.step(
+                    layout.native,
+                    &mut cache,
+                    &sequences,
+                    &span(slot, 0, tokens),
+                )
+            })
             .collect();
         for chunk in [1, 7, 64, 65, 113] {
             let mut cache = self.backend.cache(layout).expect("a cache");
@@ -121,7 +149,7 @@ impl<B: Backend> Suite<'_, B> {
                 // All slots at once, their rows interleaved.
                 let mut rows: Vec<_> = (0..3).flat_map(|slot| span(slot, from, to)).collect();
                 rows.sort_by_key(|row| (row.position, (row.slot + row.position) % 3));
-                let got = self.step(&mut cache, &sequences, &rows);
+                let got = self.step(layout.native, &mut cache, &sequences, &rows);
                 for (row, got) in rows.iter().zip(got) {
                     assert!(
                         got == whole[row.slot][row.position],
@@ -144,12 +172,12 @@ impl<B: Backend> Suite<'_, B> {
         self.backend
             .truncate_slot(cache, 0, 90)
             .expect("truncation");
-        let got = self.step(cache, sequences, &span(0, 90, 130));
+        let got = self.step(layout.native, cache, sequences, &span(0, 90, 130));
         assert!(got == expected[90..130], "{}", layout.recipe.name);
         self.backend.reset_slot(cache, 1).expect("a reset");
         self.backend.reset_slot(cache, 0).expect("a reset");
         for from in (0..100).step_by(10) {
-            let got = self.step(cache, sequences, &span(0, from, from + 10));
+            let got = self.step(layout.native, cache, sequences, &span(0, from, from + 10));
             assert!(got == expected[from..from + 10], "{}", layout.recipe.name);
         }
     }

@@ -62,8 +62,8 @@ impl<B: Backend> Suite<'_, B> {
         let w = self.vector(&noise(24, width));
         let head = self.vector(&noise(25, 64));
         let table = RotaryTable {
-            cos: noise(26, 300 * 32),
-            sin: noise(27, 300 * 32),
+            cos: noise(26, 300 * 32).into(),
+            sin: noise(27, 300 * 32).into(),
             half: 32,
         };
         let run = |first: usize, rows: usize| {

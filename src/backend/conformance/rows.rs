@@ -1,6 +1,6 @@
 //! Operations on rows against f64.
 
-use super::{Suite, noise, oracle};
+use super::{Suite, Tolerance, noise, oracle, within};
 use crate::backend::{Backend, BackendError, CacheRow, RotaryTable, TensorData};
 
 impl<B: Backend> Suite<'_, B> {
@@ -63,14 +63,21 @@ impl<B: Backend> Suite<'_, B> {
                     TensorData::Bf16(bf16),
                 ),
             ];
-            for (w, stored) in weights {
+            let Tolerance { f32, f16, bf16, .. } = self.tolerance;
+            for ((w, stored), tolerance) in weights.into_iter().zip([f32, f16, bf16]) {
                 let weight = self.backend.weight(stored, out, inner).expect("a weight");
-                self.product(&x, &weight, &w, inner, &bias);
+                self.product(tolerance, (&x, &weight), (&w, &bias), inner);
             }
         }
     }
 
-    fn product(&self, x: &[f32], weight: &B::Weight, w: &[f32], inner: usize, bias: &[f32]) {
+    fn product(
+        &self,
+        tolerance: f64,
+        (x, weight): (&[f32], &B::Weight),
+        (w, bias): (&[f32], &[f32]),
+        inner: usize,
+    ) {
         let (rows, out) = (x.len() / inner, bias.len());
         let (device_x, device_bias) = (self.upload(x, inner), self.vector(bias));
         let mut y = self.backend.tensor(rows, out).expect("a tensor");
@@ -80,7 +87,7 @@ impl<B: Backend> Suite<'_, B> {
             self.backend
                 .matmul(&device_x, weight, bias, &mut y)
                 .expect("a product");
-            self.near("matmul", &self.host(&y), &expected);
+            within(tolerance, "matmul", &self.host(&y), &expected);
 
             let start = noise(5, rows * out);
             let mut residual = self.upload(&start, out);
@@ -92,7 +99,7 @@ impl<B: Backend> Suite<'_, B> {
                 .zip(&start)
                 .map(|((v, s), &r)| (v + f64::from(r), s + f64::from(r.abs())))
                 .collect();
-            self.near("matmul_add", &self.host(&residual), &expected);
+            within(tolerance, "matmul_add", &self.host(&residual), &expected);
         }
     }
 

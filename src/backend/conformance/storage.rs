@@ -1,6 +1,6 @@
 //! What a cache stores and what it says about it.
 
-use super::{Shape, Suite, noise, span};
+use super::{Shape, Suite, noise, round, span};
 use crate::backend::{Backend, BackendError, CacheLayout, CacheRow};
 use crate::recipe::float8::{self, ByteFormat};
 use crate::recipe::{Component, NativeDtype, Recipe, ScalePolicy, bytes_per_token};
@@ -25,13 +25,6 @@ pub const SMALL: Shape = Shape {
     kv_heads: 2,
     head_dim: 24,
 };
-
-fn round(native: NativeDtype, x: f32) -> f32 {
-    match native {
-        NativeDtype::F16 => half::f16::from_f32(x).to_f32(),
-        NativeDtype::Bf16 => half::bf16::from_f32(x).to_f32(),
-    }
-}
 
 /// What reading one head vector back must give.
 pub fn stored(layout: &CacheLayout, c: Component, absmax: f32, x: &[f32]) -> Vec<f32> {
@@ -248,7 +241,8 @@ impl<B: Backend> Suite<'_, B> {
         v[width + 30] = broken;
         v[(rows - 1) * width] = broken;
         let (k, v) = (self.upload(&k, width), self.upload(&v, width));
-        let result = self.backend.store(&mut cache, 1, &k, &v, &span(0, 0, rows));
+        let stored = self.backend.store(&mut cache, 1, &k, &v, &span(0, 0, rows));
+        let result = stored.and_then(|()| self.backend.settle());
         match result {
             Ok(()) => assert!(allowed, "{recipe} stored {broken}"),
             Err(BackendError::NotFinite { row: 1, what }) => {

@@ -10,15 +10,15 @@
 //! error to the recipe as well.
 
 mod plane;
-mod storage;
 
 use rayon::prelude::*;
 
+pub use crate::backend::storage::Side;
+use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayout, CacheRow};
-use crate::recipe::{Format, PAGE_TOKENS};
+use crate::recipe::PAGE_TOKENS;
 use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
-pub use plane::{HeadOf, Plane, PlaneShape, Side};
-pub use storage::Storage;
+pub use plane::{HeadOf, Plane, PlaneShape};
 
 /// Tokens of a page.
 pub const PAGE: usize = PAGE_TOKENS as usize;
@@ -66,19 +66,7 @@ impl CpuCache {
     /// [`BackendError::Unsupported`] names what the recipe asks for and this worker lacks, or
     /// which calibration it misses.
     pub fn new(layout: &CacheLayout) -> Result<Self, BackendError> {
-        let recipe = &layout.recipe;
-        if recipe.q != Format::Native {
-            let (q, name) = (recipe.q, &recipe.name);
-            return Err(BackendError::Unsupported(format!(
-                "recipe {name}: q={q}: the cpu worker keeps queries native"
-            )));
-        }
-        recipe
-            .check_layers(layout.layers)
-            .map_err(|e| BackendError::Unsupported(format!("recipe {}: {e}", recipe.name)))?;
-        let layers = (0..layout.layers)
-            .map(|layer| storage::of_layer(layout, layer))
-            .collect::<Result<_, _>>()?;
+        let layers = storage::of_layers(layout, "cpu")?;
         Ok(CpuCache {
             shape: PlaneShape {
                 kv_heads: layout.kv_heads,
@@ -265,7 +253,7 @@ impl CpuCache {
     ) -> ComponentTotals {
         let scales = || (0..self.shape.kv_heads).filter_map(|h| plane.scale(storage, h, lane));
         ComponentTotals {
-            bytes: storage.token_bytes(self.shape),
+            bytes: storage.token_bytes(self.shape.kv_heads, self.shape.head_dim),
             elements: self.shape.width() as u64,
             saturated: u64::from(tally.saturated),
             changed: u64::from(tally.changed),
@@ -360,7 +348,7 @@ impl Writer<'_> {
             let at = side as usize;
             page.tallies[lane][at] = page.planes[at]
                 .store(side, self.shape, self.storages[at], lane, x)
-                .map_err(|element| not_finite(i, self.layer, side, x[element], element))?;
+                .map_err(|element| storage::not_finite(i, self.layer, side, x[element], element))?;
         }
         Ok(())
     }
@@ -372,17 +360,6 @@ impl LayerPage {
             planes: storages.map(|storage| Plane::new(shape, storage)),
             tallies: Default::default(),
         }
-    }
-}
-
-fn not_finite(row: usize, layer: usize, side: Side, x: f32, element: usize) -> BackendError {
-    BackendError::NotFinite {
-        row,
-        what: format!(
-            "layer {layer}: {} element {element} is {x:e}, expected a number that its storage \
-             can hold",
-            side.name()
-        ),
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::backend::conformance::{self, Shape, bits, noise, span};
+use crate::backend::conformance::{self, Shape, Tolerance, bits, noise, span};
 use crate::recipe::NativeDtype;
 
 /// Every instruction set of this machine, the widest first.
@@ -13,7 +13,7 @@ fn instruction_sets() -> Vec<Arch> {
 
 #[test]
 fn the_cpu_passes_the_conformance_suite() {
-    conformance::suite(&CpuBackend::new(), 4e-6);
+    conformance::suite(&CpuBackend::new(), Tolerance::of_f32(4e-6));
 }
 
 /// Bits of one pass through every operation.
@@ -47,8 +47,8 @@ fn pass(b: &CpuBackend, recipe: &str) -> Vec<Vec<u32>> {
     b.matmul(&y, &weight(shape.kv_width(), 5), None, &mut v)
         .expect("values");
     let table = RotaryTable {
-        cos: noise(6, 77 * 20),
-        sin: noise(7, 77 * 20),
+        cos: noise(6, 77 * 20).into(),
+        sin: noise(7, 77 * 20).into(),
         half: 20,
     };
     b.rotary(&mut k, &table, &rows).expect("a rotation");

@@ -99,6 +99,11 @@ impl<B: Backend> LocalEngine<B> {
         })
     }
 
+    /// Batch layout that suits this worker.
+    pub fn layout(&self) -> BatchLayout {
+        self.settings.layout
+    }
+
     fn bounds(&self) -> Bounds {
         let config = self.decoder.config();
         Bounds {

@@ -19,6 +19,9 @@ pub enum LoadError {
         /// Cause.
         source: BackendError,
     },
+    /// The device is missing or does not work.
+    #[error(transparent)]
+    Device(BackendError),
     /// The backend could not allocate activations.
     #[error("activations: {0}")]
     Activations(BackendError),

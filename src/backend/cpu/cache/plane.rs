@@ -1,30 +1,13 @@
-//! One component of one layer's share of a page: stored elements and inline scales.
+//! One component of one layer's share of a page: stored elements (keys `[kv_heads][head_dim][16]`,
+//! values `[kv_heads][16][head_dim]`) and inline scales.
 
 use half::{bf16, f16};
 use pulp::Simd;
 
-use super::{PAGE, Storage, Tally};
+use super::{PAGE, Tally};
 use crate::backend::cpu::widen;
+use crate::backend::storage::{Side, Storage};
 use crate::recipe::{ByteFormat, NativeDtype, float8};
-
-/// Keys or values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Keys, stored `[kv_heads][head_dim][16]`.
-    Key = 0,
-    /// Values, stored `[kv_heads][16][head_dim]`.
-    Value = 1,
-}
-
-impl Side {
-    /// Name in messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Side::Key => "key",
-            Side::Value => "value",
-        }
-    }
-}
 
 /// Heads and their width.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,27 @@
-//! What a layer stores, resolved once from recipe and calibration.
+//! What each layer of a cache stores, resolved once from recipe and calibration, and how workers
+//! refuse what they cannot store.
 
-use super::{PlaneShape, Side};
-use crate::backend::{BackendError, CacheLayout};
-use crate::recipe::{ByteFormat, Component, NativeDtype, ScalePolicy, float8};
+use super::{BackendError, CacheLayout};
+use crate::recipe::{ByteFormat, Component, Format, NativeDtype, ScalePolicy, float8};
+
+/// Keys or values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Keys.
+    Key = 0,
+    /// Values.
+    Value = 1,
+}
+
+impl Side {
+    /// Name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Key => "key",
+            Side::Value => "value",
+        }
+    }
+}
 
 /// How one component of one layer is stored.
 #[derive(Clone, Copy, Debug)]
@@ -27,22 +46,52 @@ impl Storage {
         }
     }
 
-    /// Stored bytes per token: elements and inline scales.
-    pub fn token_bytes(self, shape: PlaneShape) -> u64 {
+    /// Stored bytes per token of `kv_heads` vectors of `head_dim` elements: elements and inline
+    /// scales.
+    pub fn token_bytes(self, kv_heads: usize, head_dim: usize) -> u64 {
         let bytes = match self {
-            Storage::Native(_) => 2 * shape.width(),
-            Storage::Fixed(..) => shape.width(),
-            Storage::Dynamic(..) => shape.width() + 4 * shape.kv_heads,
+            Storage::Native(_) => 2 * head_dim,
+            Storage::Fixed(..) => head_dim,
+            Storage::Dynamic(..) => head_dim + 4,
         };
-        bytes as u64
+        (kv_heads * bytes) as u64
     }
 }
 
-/// Storage of keys and values of one layer.
+/// Storage of keys and values of every layer.
 ///
 /// # Errors
-/// [`BackendError::Unsupported`] names the recipe, layer and component, and what is missing.
-pub fn of_layer(layout: &CacheLayout, layer: usize) -> Result<[Storage; 2], BackendError> {
+/// [`BackendError::Unsupported`] names the recipe and what it asks for that `worker` lacks, or the
+/// layer and component whose calibration is missing.
+pub fn of_layers(layout: &CacheLayout, worker: &str) -> Result<Vec<[Storage; 2]>, BackendError> {
+    let recipe = &layout.recipe;
+    if recipe.q != Format::Native {
+        let (q, name) = (recipe.q, &recipe.name);
+        return Err(BackendError::Unsupported(format!(
+            "recipe {name}: q={q}: the {worker} worker keeps queries native"
+        )));
+    }
+    recipe
+        .check_layers(layout.layers)
+        .map_err(|e| BackendError::Unsupported(format!("recipe {}: {e}", recipe.name)))?;
+    (0..layout.layers)
+        .map(|layer| of_layer(layout, layer))
+        .collect()
+}
+
+/// The error about an element that its storage cannot hold.
+pub fn not_finite(row: usize, layer: usize, side: Side, x: f32, element: usize) -> BackendError {
+    BackendError::NotFinite {
+        row,
+        what: format!(
+            "layer {layer}: {} element {element} is {x:e}, expected a number that its storage \
+             can hold",
+            side.name()
+        ),
+    }
+}
+
+fn of_layer(layout: &CacheLayout, layer: usize) -> Result<[Storage; 2], BackendError> {
     let (k, v) = layout.recipe.components_at(layer, layout.layers);
     let absmax = match &layout.absmax {
         None => None,

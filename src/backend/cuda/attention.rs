@@ -1,0 +1,181 @@
+//! Attention over a cache: arguments and launches.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::cache::{CudaCache, SideLayout};
+use super::device::{Buffer, Device, Purpose, launch};
+use super::functions::{AttentionKind, Functions, WARP_ROWS};
+use super::rows::DeviceRows;
+use super::tensor::{CudaTensor, int};
+use crate::backend::{BackendError, CacheRow};
+
+/// Arguments of every attention kernel; layout as in the kernels.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Arguments {
+    q: u64,
+    out: u64,
+    partial: u64,
+    partial_sums: u64,
+    table: u64,
+    pages_per_slot: i32,
+    rows: u64,
+    members: u64,
+    blocks: u64,
+    jobs: u64,
+    lasts: u64,
+    heads: i32,
+    kv_heads: i32,
+    spans: i32,
+    factor: f32,
+    k: SideLayout,
+    v: SideLayout,
+}
+
+/// Sums of spans on their way to be merged; grows with the largest pass.
+pub struct Partials {
+    sums: RefCell<Buffer>,
+    weights: RefCell<Buffer>,
+}
+
+impl Partials {
+    /// Without room.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn new(device: &Rc<Device>) -> Result<Self, BackendError> {
+        Ok(Partials {
+            sums: RefCell::new(device.allocate(0, Purpose::Staging)?),
+            weights: RefCell::new(device.allocate(0, Purpose::Staging)?),
+        })
+    }
+
+    /// Room for `vectors` sums of `head_dim` elements.
+    fn reserve(&self, vectors: usize, head_dim: usize) -> Result<[u64; 2], BackendError> {
+        let (mut sums, mut weights) = (self.sums.borrow_mut(), self.weights.borrow_mut());
+        sums.reserve(vectors * head_dim * 4)?;
+        weights.reserve(vectors * 8)?;
+        Ok([sums.pointer(), weights.pointer()])
+    }
+}
+
+/// What attention needs of the backend.
+pub struct Attention<'a> {
+    /// The device.
+    pub device: &'a Rc<Device>,
+    /// Its kernels.
+    pub functions: &'a Functions,
+    /// Room for sums of spans.
+    pub partials: &'a Partials,
+}
+
+impl Attention<'_> {
+    /// Attention of every query row over the stored bytes of its slot.
+    ///
+    /// # Errors
+    /// [`BackendError::Unsupported`] where the device cannot run this shape;
+    /// [`BackendError::Device`].
+    ///
+    /// # Panics
+    /// Where shapes do not fit or a position was never stored.
+    pub fn run(
+        &self,
+        cache: &CudaCache,
+        layer: usize,
+        q: &CudaTensor,
+        (rows, device_rows): (&[CacheRow], &DeviceRows),
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        check(cache, layer, q, rows, out);
+        out.changed(q.exact);
+        let shape = cache.shape();
+        let heads = q.width / shape.head_dim;
+        let group = heads / shape.kv_heads;
+        let kernels = self.functions.attention(AttentionKind {
+            head_dim: shape.head_dim,
+            native: shape.native,
+            exact: q.exact,
+        })?;
+        let many = kernels.many_warps * WARP_ROWS;
+        if group > many {
+            return Err(BackendError::Unsupported(format!(
+                "{group} query heads per key/value head, the cuda worker has at most {many}"
+            )));
+        }
+        let plan = device_rows.plan(self.device, group, many)?;
+        let (spans, long) = (plan.plan.spans, plan.plan.long_rows.len());
+        let [partial, partial_sums] = self
+            .partials
+            .reserve(long * heads * spans, shape.head_dim)?;
+        let at = plan.addresses();
+        let (table, pages_per_slot) = cache.table();
+        let [k, v] = cache.sides(layer);
+        let arguments = Arguments {
+            q: q.data.pointer(),
+            out: out.data.pointer(),
+            partial,
+            partial_sums,
+            table,
+            pages_per_slot: int(pages_per_slot),
+            rows: device_rows.places(),
+            members: at.members,
+            blocks: at.blocks,
+            jobs: at.few,
+            lasts: at.lasts,
+            heads: int(heads),
+            kv_heads: int(shape.kv_heads),
+            spans: int(spans),
+            factor: std::f32::consts::LOG2_E / (shape.head_dim as f32).sqrt(),
+            k,
+            v,
+        };
+        let kv_heads = shape.kv_heads as u32;
+        let device = self.device;
+        let (few, many) = (plan.plan.few.len() as u32, plan.plan.many.len() as u32);
+        if few > 0 {
+            let grid = (few, kv_heads, 1);
+            // SAFETY: the plan names rows of the tensors and pages of the table only.
+            unsafe { launch!(device, &kernels.few, grid, 128, kernels.few_shared; arguments) }?;
+        }
+        if many > 0 {
+            let arguments = Arguments {
+                jobs: at.many,
+                ..arguments
+            };
+            let (grid, threads) = ((many, kv_heads, 1), 32 * kernels.many_warps as u32);
+            // SAFETY: as above.
+            unsafe {
+                launch!(device, &kernels.many, grid, threads, kernels.many_shared; arguments)
+            }?;
+        }
+        if long > 0 {
+            let grid = (long as u32, heads as u32, 1);
+            let long_rows = at.long_rows;
+            // SAFETY: as above; the partial sums were reserved for `long` rows.
+            unsafe { launch!(device, &kernels.merge, grid, 128, 0; arguments, long_rows) }?;
+        }
+        Ok(())
+    }
+}
+
+fn check(cache: &CudaCache, layer: usize, q: &CudaTensor, rows: &[CacheRow], out: &CudaTensor) {
+    let shape = cache.shape();
+    assert!(
+        q.rows == rows.len() && out.rows == q.rows && out.width == q.width,
+        "shape of queries"
+    );
+    assert_eq!(
+        q.width % (shape.kv_heads * shape.head_dim),
+        0,
+        "query heads per key/value head"
+    );
+    for row in rows {
+        assert!(
+            row.position < cache.tokens(layer, row.slot),
+            "position {} of slot {} is not stored",
+            row.position,
+            row.slot
+        );
+    }
+}

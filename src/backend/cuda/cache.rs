@@ -1,0 +1,461 @@
+//! The physical cache: pages of 16 tokens, each with all layers.
+//!
+//! Within a page a layer holds keys `[kv_heads][16][head_dim]`, values likewise, and for dynamic
+//! scales one f32 per head and token beside each; attention reads exactly these bytes. Counters of
+//! what changed or saturated lie in pages of their own, so a cache takes
+//! `pages * 16 * bytes_per_token` bytes whatever is counted.
+
+mod pool;
+
+use std::rc::Rc;
+
+use super::device::{Buffer, Device, Purpose, launch};
+use super::functions::Functions;
+use super::tensor::{Format, int};
+use crate::backend::storage::{self, Storage};
+use crate::backend::{BackendError, CacheLayout, CacheRow};
+use crate::recipe::{NativeDtype, PAGE_TOKENS};
+use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
+pub use pool::Page;
+use pool::{Pool, PoolShape};
+
+/// Tokens of a page.
+const PAGE: usize = PAGE_TOKENS as usize;
+/// Chunks of tokens that are searched side by side.
+const SEARCHED: u32 = 64;
+
+/// One component of one layer; layout as in the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SideLayout {
+    format: i32,
+    dynamic: i32,
+    scale: f32,
+    elements: u32,
+    scales: u32,
+    counts: u32,
+}
+
+/// Physical cache of all layers and slots.
+pub struct CudaCache {
+    device: Rc<Device>,
+    layout: Shape,
+    storages: Vec<[Storage; 2]>,
+    sides: Vec<[SideLayout; 2]>,
+    /// `sides` on the device.
+    device_sides: Buffer,
+    slots: Vec<Slot>,
+    pool: Pool,
+    table: Table,
+}
+
+/// Sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Elements per head vector.
+    pub head_dim: usize,
+    /// Format of native components.
+    pub native: NativeDtype,
+    /// Most tokens of a slot.
+    pub slot_tokens: usize,
+}
+
+/// Pages of one sequence, in order of position, and how far each layer is filled.
+#[derive(Clone, Default)]
+struct Slot {
+    pages: Vec<Page>,
+    tokens: Vec<usize>,
+}
+
+/// Pages of all slots, `[slots][pages per slot]`, on both sides.
+struct Table {
+    pages: Vec<Page>,
+    per_slot: usize,
+    device: Buffer,
+    changed: bool,
+}
+
+#[repr(C)]
+struct SlotArguments {
+    table: u64,
+    sides: u64,
+    tokens: u64,
+    kv_heads: i32,
+    head_dim: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    saturated: u64,
+    changed: u64,
+    scale_min: f32,
+    scale_max: f32,
+}
+
+impl CudaCache {
+    /// An empty cache; pages are allocated when tokens need them.
+    ///
+    /// # Errors
+    /// [`BackendError::Unsupported`] names what the recipe or shape asks for and this worker
+    /// lacks, or which calibration is missing; [`BackendError::Device`] where memory is out.
+    pub fn new(device: &Rc<Device>, layout: &CacheLayout) -> Result<Self, BackendError> {
+        let storages = storage::of_layers(layout, "cuda")?;
+        if layout.head_dim % 8 != 0 || layout.head_dim > 256 || layout.head_dim == 0 {
+            return Err(BackendError::Unsupported(format!(
+                "head_dim {}: the cuda worker has multiples of 8 up to 256",
+                layout.head_dim
+            )));
+        }
+        let (sides, stored, counts) = lay_out(&storages, layout.kv_heads, layout.head_dim);
+        let per_slot = layout.slot_tokens.div_ceil(PAGE);
+        let pages = vec![Page::default(); layout.slots * per_slot];
+        Ok(CudaCache {
+            device_sides: device.upload(&sides, Purpose::Staging)?,
+            table: Table {
+                device: device.upload(&pages, Purpose::Staging)?,
+                pages,
+                per_slot,
+                changed: false,
+            },
+            pool: Pool::new(
+                device,
+                PoolShape {
+                    stored,
+                    counts,
+                    most: layout.slots * per_slot,
+                },
+            ),
+            device: Rc::clone(device),
+            layout: Shape {
+                kv_heads: layout.kv_heads,
+                head_dim: layout.head_dim,
+                native: layout.native,
+                slot_tokens: layout.slot_tokens,
+            },
+            storages,
+            sides,
+            slots: vec![
+                Slot {
+                    pages: Vec::new(),
+                    tokens: vec![0; layout.layers],
+                };
+                layout.slots
+            ],
+        })
+    }
+
+    /// Sizes.
+    pub fn shape(&self) -> Shape {
+        self.layout
+    }
+
+    /// Keys and values of a layer.
+    pub fn sides(&self, layer: usize) -> [SideLayout; 2] {
+        self.sides[layer]
+    }
+
+    /// The table on the device, and pages per slot.
+    pub fn table(&self) -> (u64, usize) {
+        (self.table.device.pointer(), self.table.per_slot)
+    }
+
+    /// Tokens of a slot in one layer: its largest stored position plus one.
+    pub fn tokens(&self, layer: usize, slot: usize) -> usize {
+        self.slots[slot].tokens[layer]
+    }
+
+    /// Pages that exist, used or free.
+    pub fn pages(&self) -> usize {
+        self.pool.pages()
+    }
+
+    /// Makes sure that a page exists for every row, and that the device knows it.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`] where memory is out.
+    ///
+    /// # Panics
+    /// Where a row lies beyond its slot or leaves a gap.
+    pub fn reserve(&mut self, layer: usize, rows: &[CacheRow]) -> Result<(), BackendError> {
+        for row in rows {
+            let CacheRow { slot, position } = *row;
+            let most = self.layout.slot_tokens;
+            assert!(
+                position < most,
+                "position {position} of a slot of {most} tokens"
+            );
+            while self.slots[slot].pages.len() <= position / PAGE {
+                let page = self.pool.take()?;
+                let number = self.slots[slot].pages.len();
+                self.slots[slot].pages.push(page);
+                self.table.pages[slot * self.table.per_slot + number] = page;
+                self.table.changed = true;
+            }
+            let tokens = &mut self.slots[slot].tokens[layer];
+            assert!(
+                position <= *tokens,
+                "a gap before position {position} of slot {slot}"
+            );
+            *tokens = (*tokens).max(position + 1);
+        }
+        if self.table.changed {
+            self.table.device.write(&self.table.pages)?;
+            self.table.changed = false;
+        }
+        Ok(())
+    }
+
+    /// Forgets a slot's tokens from `tokens` on. Pages that become empty return to the pool.
+    pub fn truncate(&mut self, slot: usize, tokens: usize) {
+        let slot = &mut self.slots[slot];
+        let kept = tokens.div_ceil(PAGE).min(slot.pages.len());
+        for page in slot.pages.drain(kept..) {
+            self.pool.give(page);
+        }
+        for filled in &mut slot.tokens {
+            *filled = (*filled).min(tokens);
+        }
+    }
+
+    /// What the slot holds, per layer; dynamic scales and counters are read back from the device.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn totals(
+        &self,
+        functions: &Functions,
+        slot: usize,
+    ) -> Result<Vec<KvTotals>, BackendError> {
+        let sides = self.sides.len() * 2;
+        let out = self
+            .device
+            .allocate(sides * size_of::<Totals>(), Purpose::Staging)?;
+        let (arguments, _tokens) = self.slot_arguments(slot)?;
+        let (to, grid) = (out.pointer(), (sides as u32, 1, 1));
+        // SAFETY: one result per layer and side; the tables cover the slot's tokens.
+        unsafe {
+            launch!(self.device, functions.get("slot_totals")?, grid, 256, 0; arguments, to)
+        }?;
+        let found: Vec<Totals> = out.read(sides)?;
+        let totals = |layer: usize, side: usize| {
+            self.component_totals(
+                layer,
+                side,
+                self.tokens(layer, slot),
+                found[2 * layer + side],
+            )
+        };
+        Ok((0..self.sides.len())
+            .map(|layer| KvTotals {
+                k: totals(layer, 0),
+                v: totals(layer, 1),
+            })
+            .collect())
+    }
+
+    fn component_totals(
+        &self,
+        layer: usize,
+        side: usize,
+        tokens: usize,
+        found: Totals,
+    ) -> ComponentTotals {
+        if tokens == 0 {
+            return ComponentTotals::default();
+        }
+        let storage = self.storages[layer][side];
+        let (kv_heads, head_dim) = (self.layout.kv_heads, self.layout.head_dim);
+        let (scale_min, scale_max) = match storage {
+            Storage::Native(_) => (None, None),
+            Storage::Fixed(_, _, scale) => (Some(scale), Some(scale)),
+            Storage::Dynamic(..) => (Some(found.scale_min), Some(found.scale_max)),
+        };
+        ComponentTotals {
+            bytes: tokens as u64 * storage.token_bytes(kv_heads, head_dim),
+            elements: (tokens * kv_heads * head_dim) as u64,
+            saturated: found.saturated,
+            changed: found.changed,
+            scale_min,
+            scale_max,
+        }
+    }
+
+    /// Largest absolute stored key and value of the slot, per layer.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn absmax(
+        &self,
+        functions: &Functions,
+        slot: usize,
+    ) -> Result<Vec<LayerAbsmax>, BackendError> {
+        let sides = self.sides.len() * 2;
+        let out = self
+            .device
+            .upload(&vec![0.0_f32; sides], Purpose::Staging)?;
+        let (arguments, _tokens) = self.slot_arguments(slot)?;
+        let (to, grid) = (out.pointer(), (sides as u32, SEARCHED, 1));
+        // SAFETY: as in `totals`.
+        unsafe {
+            launch!(self.device, functions.get("slot_absmax")?, grid, 256, 0; arguments, to)
+        }?;
+        let found: Vec<f32> = out.read(sides)?;
+        Ok(found
+            .chunks_exact(2)
+            .map(|side| LayerAbsmax {
+                k: side[0],
+                v: side[1],
+            })
+            .collect())
+    }
+
+    /// Arguments about one slot, and the buffer of its token counts, which must outlive the call.
+    fn slot_arguments(&self, slot: usize) -> Result<(SlotArguments, Buffer), BackendError> {
+        let tokens: Vec<i32> = self.slots[slot].tokens.iter().map(|&t| int(t)).collect();
+        let tokens = self.device.upload(&tokens, Purpose::Staging)?;
+        let first = slot * self.table.per_slot * size_of::<Page>();
+        let arguments = SlotArguments {
+            table: self.table.device.pointer() + first as u64,
+            sides: self.device_sides.pointer(),
+            tokens: tokens.pointer(),
+            kv_heads: int(self.layout.kv_heads),
+            head_dim: int(self.layout.head_dim),
+        };
+        Ok((arguments, tokens))
+    }
+}
+
+/// Where each component of each layer lies in a page, and the page's bytes of stored elements and
+/// of counters.
+fn lay_out(
+    storages: &[[Storage; 2]],
+    kv_heads: usize,
+    head_dim: usize,
+) -> (Vec<[SideLayout; 2]>, usize, usize) {
+    let (mut stored, mut counts) = (0, 0);
+    let take = |from: &mut usize, bytes: usize| {
+        let first = *from;
+        *from += bytes;
+        u32::try_from(first).expect("pages below 4 GiB")
+    };
+    let vectors = kv_heads * PAGE;
+    let mut sides = Vec::with_capacity(storages.len());
+    for layer in storages {
+        let elements = layer.map(|storage| {
+            let width = if matches!(storage, Storage::Native(_)) {
+                2
+            } else {
+                1
+            };
+            take(&mut stored, vectors * head_dim * width)
+        });
+        let mut side = |which: usize| {
+            let (dynamic, scale) = match layer[which] {
+                Storage::Native(_) => (false, 1.0),
+                Storage::Fixed(_, _, scale) => (false, scale),
+                Storage::Dynamic(..) => (true, 1.0),
+            };
+            let quantised = !matches!(layer[which], Storage::Native(_));
+            SideLayout {
+                format: Format::of_storage(layer[which]) as i32,
+                dynamic: i32::from(dynamic),
+                scale,
+                elements: elements[which],
+                scales: take(&mut stored, if dynamic { vectors * 4 } else { 0 }),
+                counts: take(&mut counts, if quantised { vectors * 4 } else { 0 }),
+            }
+        };
+        sides.push([side(0), side(1)]);
+    }
+    (sides, stored, counts)
+}
+
+#[cfg(test)]
+impl CudaCache {
+    /// Decodes one token's keys and values from its page's bytes.
+    pub fn read_token(
+        &self,
+        layer: usize,
+        slot: usize,
+        token: usize,
+    ) -> Result<[Vec<f32>; 2], BackendError> {
+        use crate::recipe::float8;
+        let page = self.slots[slot].pages[token / PAGE];
+        let bytes = self.pool.read(page)?;
+        let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        let width = self.layout.head_dim;
+        let side = |which: usize| {
+            let side = self.sides[layer][which];
+            let element = |head: usize, d: usize| {
+                let vector = head * PAGE + token % PAGE;
+                let at = side.elements as usize;
+                match self.storages[layer][which] {
+                    Storage::Native(native) => {
+                        let at = at + 2 * (vector * width + d);
+                        let bits = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+                        match native {
+                            NativeDtype::F16 => half::f16::from_bits(bits).to_f32(),
+                            NativeDtype::Bf16 => half::bf16::from_bits(bits).to_f32(),
+                        }
+                    }
+                    Storage::Fixed(format, _, scale) => {
+                        float8::dequantise(format, bytes[at + vector * width + d], scale)
+                    }
+                    Storage::Dynamic(format, _) => {
+                        let scale = f32::from_le_bytes(word(side.scales as usize + 4 * vector));
+                        float8::dequantise(format, bytes[at + vector * width + d], scale)
+                    }
+                }
+            };
+            (0..self.layout.kv_heads)
+                .flat_map(|head| (0..width).map(move |d| (head, d)))
+                .map(|(head, d)| element(head, d))
+                .collect()
+        };
+        Ok([side(0), side(1)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::conformance::Shape as TestShape;
+    use crate::recipe::{CacheShape, bytes_per_token};
+
+    #[test]
+    fn a_page_has_the_bytes_that_recipes_are_priced_by() {
+        let shape = TestShape {
+            layers: 3,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 24,
+        };
+        for recipe in [
+            "native",
+            "AF",
+            "AD",
+            "RD",
+            "SD",
+            "k=int8:dynamic,v=e4m3:fixed,skip-layers=0",
+        ] {
+            let layout = shape.layout(recipe, NativeDtype::F16);
+            let storages = storage::of_layers(&layout, "cuda").unwrap();
+            let (sides, stored, _) = lay_out(&storages, 2, 24);
+            let cache = CacheShape {
+                layers: 3,
+                kv_heads: 2,
+                head_dim: 24,
+            };
+            assert_eq!(
+                stored as u64,
+                16 * bytes_per_token(&layout.recipe, &cache),
+                "{recipe}"
+            );
+            // Copies of 16 bytes start at multiples of 16.
+            assert!(sides.iter().flatten().all(|side| side.elements % 16 == 0));
+        }
+    }
+}

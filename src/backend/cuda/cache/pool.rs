@@ -1,0 +1,108 @@
+//! Pages of 16 tokens from slabs that are allocated on demand.
+
+use std::rc::Rc;
+
+use crate::backend::BackendError;
+use crate::backend::cuda::device::{Buffer, Device, Purpose};
+
+/// Bytes of a slab, unless a page is larger or fewer pages can ever be used.
+const SLAB_BYTES: usize = 256 << 20;
+
+/// Where a page lies; layout as in the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Stored elements and scales of all layers.
+    pub stored: u64,
+    /// Counters of all layers; 0 where none are kept.
+    pub counts: u64,
+}
+
+/// Sizes of a page and most pages.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolShape {
+    /// Bytes of stored elements and scales.
+    pub stored: usize,
+    /// Bytes of counters.
+    pub counts: usize,
+    /// Pages that the slots can hold together.
+    pub most: usize,
+}
+
+/// All pages of a cache.
+pub struct Pool {
+    device: Rc<Device>,
+    shape: PoolShape,
+    slabs: Vec<[Buffer; 2]>,
+    free: Vec<Page>,
+    pages: usize,
+}
+
+impl Pool {
+    /// A pool without pages.
+    pub fn new(device: &Rc<Device>, shape: PoolShape) -> Self {
+        Pool {
+            device: Rc::clone(device),
+            shape,
+            slabs: Vec::new(),
+            free: Vec::new(),
+            pages: 0,
+        }
+    }
+
+    /// A page, whose contents are unspecified.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`] where memory is out.
+    pub fn take(&mut self) -> Result<Page, BackendError> {
+        if self.free.is_empty() {
+            self.grow()?;
+        }
+        self.free
+            .pop()
+            .ok_or_else(|| BackendError::Device("cuda: a pool without pages".to_owned()))
+    }
+
+    /// Takes a page back.
+    pub fn give(&mut self, page: Page) {
+        self.free.push(page);
+    }
+
+    /// Pages that exist.
+    pub fn pages(&self) -> usize {
+        self.pages
+    }
+
+    fn grow(&mut self) -> Result<(), BackendError> {
+        let PoolShape {
+            stored,
+            counts,
+            most,
+        } = self.shape;
+        let pages = (SLAB_BYTES / stored.max(1)).min(most - self.pages).max(1);
+        let slab = [
+            self.device.allocate(pages * stored, Purpose::Cache)?,
+            self.device.allocate(pages * counts, Purpose::Counters)?,
+        ];
+        // The lowest addresses are used first.
+        self.free.extend((0..pages).rev().map(|page| Page {
+            stored: slab[0].pointer() + (page * stored) as u64,
+            counts: slab[1].pointer() + (page * counts) as u64,
+        }));
+        self.slabs.push(slab);
+        self.pages += pages;
+        Ok(())
+    }
+
+    /// The stored bytes of a page.
+    #[cfg(test)]
+    pub fn read(&self, page: Page) -> Result<Vec<u8>, BackendError> {
+        let holds = |slab: &&[Buffer; 2]| {
+            (slab[0].pointer()..slab[0].pointer() + slab[0].bytes() as u64).contains(&page.stored)
+        };
+        let slab = self.slabs.iter().find(holds).expect("a page of this pool");
+        let first = (page.stored - slab[0].pointer()) as usize;
+        let bytes: Vec<u8> = slab[0].read(first + self.shape.stored)?;
+        Ok(bytes[first..].to_vec())
+    }
+}

@@ -1,0 +1,253 @@
+//! Kernels from source: NVRTC to a binary for the exact architecture, kept on disk.
+//!
+//! A kept file begins with the digest of what follows: one that is damaged is built again.
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cudarc::nvrtc::result::NvrtcError;
+use cudarc::nvrtc::{result, sys};
+
+use super::library::{self, Needed};
+use crate::backend::BackendError;
+use crate::schema::sha256_hex;
+
+const COMMON: &str = include_str!("kernels/common.cu");
+const PARTS: [&str; 4] = [
+    include_str!("kernels/rowwise.cu"),
+    include_str!("kernels/product.cu"),
+    include_str!("kernels/storage.cu"),
+    include_str!("kernels/readout.cu"),
+];
+const ATTENTION: &str = include_str!("kernels/attention.cu");
+
+/// Options of every compilation. Without contraction an expression has the same bits wherever it
+/// is inlined.
+const OPTIONS: [&str; 4] = [
+    "--std=c++17",
+    "-default-device",
+    "--fmad=false",
+    "-diag-suppress=177",
+];
+
+/// A piece of source with what is defined for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Unit {
+    /// Source text.
+    source: String,
+    /// Definitions, `NAME=VALUE`.
+    defines: Vec<String>,
+}
+
+impl Unit {
+    /// Everything but attention.
+    pub fn rows() -> Self {
+        Unit {
+            source: [&[COMMON], &PARTS[..]].concat().join("\n"),
+            defines: Vec::new(),
+        }
+    }
+
+    /// Attention; definitions say for what.
+    pub fn attention(defines: Vec<String>) -> Self {
+        Unit {
+            source: [COMMON, ATTENTION].join("\n"),
+            defines,
+        }
+    }
+}
+
+/// Version of the run-time compiler, as (major, minor), and where it was found.
+///
+/// # Errors
+/// [`BackendError::Device`] where it is missing.
+pub fn version() -> Result<((i32, i32), PathBuf), BackendError> {
+    let path = library::open(Needed::Compiler)?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the symbol exists (the library was opened), the pointers are valid.
+    let status = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+    status.result().map_err(failed("version"))?;
+    Ok(((major, minor), path))
+}
+
+/// The binary of `unit` for compute capability `major.minor`, from `folder` where it is kept.
+///
+/// # Errors
+/// [`BackendError::Device`] where the compiler is missing or refuses the source. A folder that
+/// cannot be written only means that nothing is kept.
+pub fn binary(
+    unit: &Unit,
+    (major, minor): (i32, i32),
+    folder: Option<&Path>,
+) -> Result<Vec<u8>, BackendError> {
+    let (version, _) = version()?;
+    let mut options = vec![format!("--gpu-architecture=sm_{major}{minor}")];
+    options.extend(OPTIONS.map(str::to_owned));
+    options.extend(unit.defines.iter().map(|define| format!("-D{define}")));
+    let key = format!("{version:?}\n{}\n{}", options.join("\n"), unit.source);
+    let path = folder.map(|folder| folder.join(format!("{}.cubin", sha256_hex(key.as_bytes()))));
+    if let Some(kept) = path.as_deref().and_then(read_kept) {
+        return Ok(kept);
+    }
+    let binary = compile(&unit.source, &options)?;
+    if let Some(path) = path {
+        // Compiling again next time is the only consequence of a failure.
+        let _ = keep(&path, &binary);
+    }
+    Ok(binary)
+}
+
+/// Where binaries are kept: the user's cache folder.
+pub fn cache_folder() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let base = folder("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| folder("HOME").map(|home| Path::new(&home).join(".cache")))?;
+    Some(base.join("kvassay").join("kernels"))
+}
+
+fn read_kept(path: &Path) -> Option<Vec<u8>> {
+    let bytes = fs::read(path).ok()?;
+    let (digest, binary) = bytes.split_at_checked(64)?;
+    (digest == sha256_hex(binary).as_bytes()).then(|| binary.to_vec())
+}
+
+/// Writes beside and renames, so that no reader sees half a file.
+fn keep(path: &Path, binary: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let thread = std::thread::current().id();
+    let beside = path.with_extension(format!("{}-{thread:?}.tmp", std::process::id()));
+    let bytes = [sha256_hex(binary).as_bytes(), binary].concat();
+    let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, BackendError> {
+    let text = CString::new(source)
+        .map_err(|_| BackendError::Device("nvrtc: source with a NUL byte".to_owned()))?;
+    let program = Program(result::create_program(&text, None).map_err(failed("source"))?);
+    // SAFETY: the program lives until the end of this function.
+    let compiled = unsafe { result::compile_program(program.0, options) };
+    compiled.map_err(|error| {
+        let log = program.log();
+        BackendError::Device(format!(
+            "nvrtc: {error:?} with {}: {log}",
+            options.join(" ")
+        ))
+    })?;
+    program.binary()
+}
+
+/// A program of the compiler, destroyed at the end.
+struct Program(sys::nvrtcProgram);
+
+impl Program {
+    fn log(&self) -> String {
+        // SAFETY: the program is alive.
+        let log = unsafe { result::get_program_log(self.0) }.unwrap_or_default();
+        let bytes: Vec<u8> = log.iter().map(|&c| c as u8).collect();
+        let text = CStr::from_bytes_until_nul(&bytes).map(CStr::to_string_lossy);
+        text.unwrap_or_default().into_owned()
+    }
+
+    fn binary(&self) -> Result<Vec<u8>, BackendError> {
+        let mut size = 0;
+        // SAFETY: the program is alive and compiled, the pointer is valid.
+        unsafe { sys::nvrtcGetCUBINSize(self.0, &mut size) }
+            .result()
+            .map_err(failed("size of the binary"))?;
+        let mut binary = vec![0; size];
+        // SAFETY: as above; the buffer has the size that was asked for.
+        unsafe { sys::nvrtcGetCUBIN(self.0, binary.as_mut_ptr().cast()) }
+            .result()
+            .map_err(failed("binary"))?;
+        Ok(binary)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: created by `create_program` and destroyed once. What fails leaks memory only.
+        let _ = unsafe { result::destroy_program(self.0) };
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(NvrtcError) -> BackendError {
+    move |error| BackendError::Device(format!("nvrtc: {what}: {error:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attention(head_dim: usize, bf16: u8, exact: u8) -> Unit {
+        Unit::attention(vec![
+            format!("HD={head_dim}"),
+            format!("BF16={bf16}"),
+            format!("EXACT={exact}"),
+            "DOWN_MANY=4".to_owned(),
+        ])
+    }
+
+    #[test]
+    fn every_kernel_compiles_for_every_generation() {
+        if let Err(error) = version() {
+            println!("skipped: {error}");
+            return;
+        }
+        for capability in [(8, 0), (9, 0), (10, 0)] {
+            for unit in [Unit::rows(), attention(64, 0, 0), attention(24, 1, 1)] {
+                let binary = binary(&unit, capability, None).unwrap();
+                assert_eq!(
+                    &binary[..4],
+                    b"\x7fELF",
+                    "{capability:?} {:?}",
+                    unit.defines
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_refused_source_says_why() {
+        if version().is_err() {
+            println!("skipped: no libnvrtc");
+            return;
+        }
+        let unit = Unit {
+            source: "nonsense".to_owned(),
+            defines: Vec::new(),
+        };
+        let message = binary(&unit, (9, 0), None).unwrap_err().to_string();
+        assert!(
+            message.contains("nonsense") && message.contains("sm_90"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_damaged_file_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep").join("a.cubin");
+        keep(&path, b"binary").unwrap();
+        assert_eq!(read_kept(&path).unwrap(), b"binary");
+        let whole = fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(read_kept(&path), None);
+            fs::write(&path, &whole[..at]).unwrap();
+            assert_eq!(read_kept(&path), None);
+        }
+        keep(&path, b"binary").unwrap();
+        assert_eq!(read_kept(&path).unwrap(), b"binary");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+}

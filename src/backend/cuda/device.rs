@@ -1,0 +1,421 @@
+//! One GPU: context, stream, memory, copies and launches.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::fmt::Display;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute_enum, CUmemPool_attribute};
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, DriverError, result};
+use cudarc::nvrtc::Ptx;
+
+use super::library::{self, Needed};
+use crate::backend::BackendError;
+
+/// Least compute capability: 16-bit matrix instructions on BF16, asynchronous copies.
+const LEAST_CAPABILITY: (i32, i32) = (8, 0);
+
+/// Freed bytes that stay with the process.
+const KEPT_BYTES: u64 = 512 << 20;
+
+/// What memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Weights, norms, biases.
+    Weights = 0,
+    /// Stored keys, values and inline scales.
+    Cache = 1,
+    /// Counters beside the cache: what saturated or changed.
+    Counters = 2,
+    /// Activations, tables, workspaces.
+    Staging = 3,
+}
+
+/// Every purpose, with its name.
+pub const PURPOSES: [(Purpose, &str); 4] = [
+    (Purpose::Weights, "weights"),
+    (Purpose::Cache, "cache"),
+    (Purpose::Counters, "counters"),
+    (Purpose::Staging, "staging"),
+];
+
+/// A GPU with one stream, in whose order everything happens. Belongs to one thread.
+pub struct Device {
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    name: String,
+    capability: (i32, i32),
+    shared_limit: usize,
+    allocated: [Cell<u64>; PURPOSES.len()],
+}
+
+/// Grid of a launch.
+pub type Grid = (u32, u32, u32);
+
+impl Device {
+    /// Opens GPU number `ordinal`.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`] says what is missing: driver, GPU, compute capability.
+    pub fn open(ordinal: usize) -> Result<Rc<Self>, BackendError> {
+        let count = count()?;
+        if ordinal >= count {
+            return Err(BackendError::Device(format!(
+                "GPU {ordinal}: the driver sees {count} GPUs, numbered from 0"
+            )));
+        }
+        let context = CudaContext::new(ordinal).map_err(failed("context"))?;
+        // SAFETY: all buffers live on one stream of this device, so nothing has to be tracked.
+        unsafe { context.disable_event_tracking() };
+        let stream = context.new_stream().map_err(failed("stream"))?;
+        let capability = context
+            .compute_capability()
+            .map_err(failed("compute capability"))?;
+        let name = context.name().map_err(failed("name"))?;
+        if capability < LEAST_CAPABILITY {
+            return Err(BackendError::Device(format!(
+                "GPU {ordinal} ({name}): compute capability {}.{}, expected at least {}.{}",
+                capability.0, capability.1, LEAST_CAPABILITY.0, LEAST_CAPABILITY.1
+            )));
+        }
+        keep_freed_memory(&context)?;
+        let shared_limit = context
+            .attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+            .map_err(failed("shared memory"))?;
+        Ok(Rc::new(Device {
+            context,
+            stream,
+            name,
+            capability,
+            shared_limit: usize::try_from(shared_limit).unwrap_or(0),
+            allocated: Default::default(),
+        }))
+    }
+
+    /// Name of the GPU.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Compute capability.
+    pub fn capability(&self) -> (i32, i32) {
+        self.capability
+    }
+
+    /// Most shared memory of a block, in bytes.
+    pub fn shared_limit(&self) -> usize {
+        self.shared_limit
+    }
+
+    /// Free and total memory in bytes.
+    pub fn memory(&self) -> Result<(usize, usize), BackendError> {
+        self.context.mem_get_info().map_err(failed("memory"))
+    }
+
+    /// Bytes that are allocated for a purpose.
+    pub fn allocated(&self, purpose: Purpose) -> u64 {
+        self.allocated[purpose as usize].get()
+    }
+
+    pub(super) fn stream(&self) -> &CudaStream {
+        &self.stream
+    }
+
+    /// Allocates bytes, contents unspecified.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`] says how much was asked for and how much is free.
+    pub fn allocate(
+        self: &Rc<Self>,
+        bytes: usize,
+        purpose: Purpose,
+    ) -> Result<Buffer, BackendError> {
+        let size = bytes.max(1);
+        // SAFETY: the context is current on this thread; the pointer is freed once, by Buffer, and
+        // used on this stream only.
+        let pointer = unsafe {
+            if self.in_stream_order(purpose) {
+                result::malloc_async(self.stream.cu_stream(), size)
+            } else {
+                result::malloc_sync(size)
+            }
+        }
+        .map_err(|error| self.out_of_memory(bytes, purpose, error))?;
+        let counter = &self.allocated[purpose as usize];
+        counter.set(counter.get() + bytes as u64);
+        Ok(Buffer {
+            device: Rc::clone(self),
+            pointer,
+            bytes,
+            purpose,
+        })
+    }
+
+    /// What comes and goes with every pass must not wait for the device.
+    fn in_stream_order(&self, purpose: Purpose) -> bool {
+        purpose == Purpose::Staging && self.context.has_async_alloc()
+    }
+
+    fn out_of_memory(&self, bytes: usize, purpose: Purpose, error: DriverError) -> BackendError {
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+        let free = self.memory().map_or(0, |(free, _)| free as u64);
+        let name = PURPOSES[purpose as usize].1;
+        let hint = match purpose {
+            Purpose::Cache | Purpose::Counters => "; fewer slots need less",
+            Purpose::Staging => "; shorter prefill chunks need less",
+            Purpose::Weights => "",
+        };
+        BackendError::Device(format!(
+            "{name}: {} more on {} beside {} held for {name}: {} free ({}){hint}",
+            mib(bytes as u64),
+            self.name,
+            mib(self.allocated(purpose)),
+            mib(free),
+            describe(error)
+        ))
+    }
+
+    /// Allocates and fills.
+    ///
+    /// # Errors
+    /// As [`Device::allocate`], or where the copy fails.
+    pub fn upload<T: Copy>(
+        self: &Rc<Self>,
+        data: &[T],
+        purpose: Purpose,
+    ) -> Result<Buffer, BackendError> {
+        let mut buffer = self.allocate(size_of_val(data), purpose)?;
+        buffer.write(data)?;
+        Ok(buffer)
+    }
+
+    /// Waits for everything that was started; reports what failed since.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`]: nothing that was computed since can be trusted.
+    pub fn synchronize(&self) -> Result<(), BackendError> {
+        self.stream.synchronize().map_err(failed("a kernel"))?;
+        self.context.check_err().map_err(failed("a release"))
+    }
+
+    /// Loads a compiled module.
+    pub(super) fn load(&self, cubin: Vec<u8>) -> Result<Arc<CudaModule>, BackendError> {
+        self.context
+            .load_module(Ptx::from_binary(cubin))
+            .map_err(failed("loading kernels"))
+    }
+
+    /// A function of a module that may use `shared` bytes of dynamic shared memory.
+    pub(super) fn function(
+        &self,
+        module: &Arc<CudaModule>,
+        name: &str,
+        shared: usize,
+    ) -> Result<CudaFunction, BackendError> {
+        let function = module.load_function(name).map_err(failed(name))?;
+        if shared > 48 << 10 {
+            function
+                .set_attribute(
+                    CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                    i32::try_from(shared).unwrap_or(i32::MAX),
+                )
+                .map_err(failed(name))?;
+        }
+        Ok(function)
+    }
+
+    /// Starts a kernel. [`launch!`](super::launch) builds `arguments`.
+    ///
+    /// # Safety
+    /// `arguments` point to values of the types that the kernel declares, and what those point to
+    /// on the device is as large as the kernel assumes.
+    pub(super) unsafe fn launch(
+        &self,
+        function: &CudaFunction,
+        grid: Grid,
+        threads: u32,
+        shared: usize,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), BackendError> {
+        let shared = u32::try_from(shared).unwrap_or(u32::MAX);
+        // SAFETY: passed on to the caller.
+        unsafe {
+            result::launch_kernel(
+                function.cu_function(),
+                grid,
+                (threads, 1, 1),
+                shared,
+                self.stream.cu_stream(),
+                arguments,
+            )
+        }
+        .map_err(failed("starting a kernel"))
+    }
+}
+
+/// Lets the stream-ordered allocator keep some memory between passes.
+fn keep_freed_memory(context: &CudaContext) -> Result<(), BackendError> {
+    if !context.has_async_alloc() {
+        return Ok(());
+    }
+    let threshold = KEPT_BYTES;
+    // SAFETY: the device exists; the attribute is a 64-bit number.
+    unsafe {
+        let pool = result::device::get_default_mem_pool(context.cu_device())
+            .map_err(failed("memory pool"))?;
+        result::mem_pool::set_attribute(
+            pool,
+            CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+            (&raw const threshold).cast_mut().cast(),
+        )
+        .map_err(failed("memory pool"))
+    }
+}
+
+/// Starts a kernel: device, function, grid, threads, dynamic shared memory; arguments.
+macro_rules! launch {
+    ($device:expr, $function:expr, $grid:expr, $threads:expr, $shared:expr; $($argument:expr),* $(,)?) => {
+        $device.launch(
+            $function,
+            $grid,
+            $threads,
+            $shared,
+            &mut [$(std::ptr::from_ref(&$argument).cast::<std::ffi::c_void>().cast_mut()),*],
+        )
+    };
+}
+pub(super) use launch;
+
+/// How many GPUs the driver sees.
+///
+/// # Errors
+/// [`BackendError::Device`] where there is no driver, or it fails.
+pub fn count() -> Result<usize, BackendError> {
+    library::open(Needed::Driver)?;
+    result::init().map_err(failed("initialising the driver"))?;
+    let count = result::device::get_count().map_err(failed("counting GPUs"))?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// CUDA version that the driver supports, as (major, minor).
+///
+/// # Errors
+/// As [`count`].
+pub fn driver_version() -> Result<(i32, i32), BackendError> {
+    library::open(Needed::Driver)?;
+    let mut version = 0;
+    // SAFETY: the symbol exists (the library was opened), the pointer is valid.
+    unsafe { cudarc::driver::sys::cuDriverGetVersion(&mut version) }
+        .result()
+        .map_err(failed("driver version"))?;
+    Ok((version / 1000, version % 1000 / 10))
+}
+
+fn describe(error: DriverError) -> String {
+    let name = error.error_name().map(|name| name.to_string_lossy());
+    let text = error.error_string().map(|text| text.to_string_lossy());
+    match (name, text) {
+        (Ok(name), Ok(text)) => format!("{name}: {text}"),
+        _ => format!("{:?}", error.0),
+    }
+}
+
+/// Turns a driver error into a message about what was being done.
+pub(super) fn failed(what: impl Display) -> impl FnOnce(DriverError) -> BackendError {
+    move |error| BackendError::Device(format!("cuda: {what}: {}", describe(error)))
+}
+
+/// Device memory.
+pub struct Buffer {
+    device: Rc<Device>,
+    pointer: u64,
+    bytes: usize,
+    purpose: Purpose,
+}
+
+impl Buffer {
+    /// Address on the device.
+    pub fn pointer(&self) -> u64 {
+        self.pointer
+    }
+
+    /// Size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Makes room for `bytes`; contents are lost where it grows.
+    ///
+    /// # Errors
+    /// As [`Device::allocate`].
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), BackendError> {
+        if bytes > self.bytes {
+            *self = self.device.allocate(bytes, self.purpose)?;
+        }
+        Ok(())
+    }
+
+    /// Copies to the start of the buffer, which grows where it is too small.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn write<T: Copy>(&mut self, data: &[T]) -> Result<(), BackendError> {
+        self.reserve(size_of_val(data))?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let stream = self.device.stream.cu_stream();
+        // SAFETY: the buffer is large enough; pageable memory may be reused when the call returns.
+        unsafe { result::memcpy_htod_async(self.pointer, data, stream) }
+            .map_err(failed("a copy to the device"))
+    }
+
+    /// Copies `count` elements from the start of the buffer, once everything before is done.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`]: also where an earlier kernel failed.
+    ///
+    /// # Panics
+    /// Where the buffer is smaller.
+    pub fn read<T: Copy + Default>(&self, count: usize) -> Result<Vec<T>, BackendError> {
+        let mut data = vec![T::default(); count];
+        assert!(size_of_val(&data[..]) <= self.bytes, "bytes of a buffer");
+        if count > 0 {
+            let stream = self.device.stream.cu_stream();
+            // SAFETY: the buffer is large enough, and the copy ends before `data` is used.
+            unsafe { result::memcpy_dtoh_async(&mut data, self.pointer, stream) }
+                .map_err(failed("a copy from the device"))?;
+        }
+        self.device.synchronize()?;
+        Ok(data)
+    }
+
+    /// Sets every byte.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn fill(&mut self, byte: u8) -> Result<(), BackendError> {
+        let stream = self.device.stream.cu_stream();
+        // SAFETY: the range is the buffer's own.
+        unsafe { result::memset_d8_async(self.pointer, byte, self.bytes, stream) }
+            .map_err(failed("filling memory"))
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let counter = &self.device.allocated[self.purpose as usize];
+        counter.set(counter.get() - self.bytes as u64);
+        // SAFETY: allocated by `allocate` in the same way and freed once, after kernels that use it.
+        let freed = unsafe {
+            if self.device.in_stream_order(self.purpose) {
+                result::free_async(self.pointer, self.device.stream.cu_stream())
+            } else {
+                result::stream::synchronize(self.device.stream.cu_stream())
+                    .and_then(|()| result::free_sync(self.pointer))
+            }
+        };
+        self.device.context.record_err(freed);
+    }
+}

@@ -1,0 +1,59 @@
+// What every kernel file begins with. Header-free: NVRTC needs no include path.
+//
+// Contraction of products and sums is off (--fmad=false): where a fused operation is wanted it is
+// written as fmaf. So the same expression has the same bits in every kernel that holds it.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#define DEV static __device__ __forceinline__
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define WARP 0xffffffffu
+
+// Number formats of stored elements.
+#define FORMAT_F32 0
+#define FORMAT_F16 1
+#define FORMAT_BF16 2
+#define FORMAT_E4M3 3
+#define FORMAT_E5M2 4
+#define FORMAT_INT8 5
+
+// Tokens of a cache page.
+#define PAGE 16
+#define NEG_INF (__int_as_float(0xff800000))
+
+// Where a slot's page lies: stored elements and scales of all layers, and counters of all layers.
+struct Page { u64 stored; u64 counts; };
+
+// One component of one layer: number format, whether every vector has its own scale, the fixed
+// scale otherwise, and byte offsets within a page: elements [kv_heads][16][head_dim], scales
+// [kv_heads][16] (dynamic scales only), counters [kv_heads][16] (quantised components only).
+struct Side { int format; int dynamic; float scale; u32 elements; u32 scales; u32 counts; };
+
+DEV float f16_to_f32(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
+DEV u16 f32_to_f16(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
+DEV float bf16_to_f32(u16 h) { return __uint_as_float((u32)h << 16); }
+DEV u16 f32_to_bf16(float f) { u16 h; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
+
+DEV float half_to_f32(int format, u16 h) { return format == FORMAT_F16 ? f16_to_f32(h) : bf16_to_f32(h); }
+DEV u16 f32_to_half(int format, float f) { return format == FORMAT_F16 ? f32_to_f16(f) : f32_to_bf16(f); }
+
+// Element i of a matrix stored in `format`, exactly.
+DEV float element(const void* data, int format, i64 i) {
+  if (format == FORMAT_F32) return ((const float*)data)[i];
+  return half_to_f32(format, ((const u16*)data)[i]);
+}
+
+DEV bool is_finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
+
+DEV float warp_sum(float v) {
+  for (int m = 16; m; m >>= 1) v += __shfl_xor_sync(WARP, v, m);
+  return v;
+}
+DEV float warp_max(float v) {
+  for (int m = 16; m; m >>= 1) v = fmaxf(v, __shfl_xor_sync(WARP, v, m));
+  return v;
+}

@@ -1,0 +1,150 @@
+//! Which query rows attention takes together. Pure: results do not depend on it, only speed does.
+
+use crate::backend::CacheRow;
+
+use super::functions::WARP_ROWS;
+
+/// Tokens of a span; as in the kernel.
+pub const SPAN: usize = 1024;
+
+/// Blocks of rows of one slot each, and the spans that each has to run over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Slot, first member, members, first long row or -1.
+    pub blocks: Vec<[i32; 4]>,
+    /// Rows of the tensor, block after block.
+    pub members: Vec<i32>,
+    /// Largest position of each block.
+    pub lasts: Vec<i32>,
+    /// Block and span, of blocks of at most 16 query rows.
+    pub few: Vec<[i32; 2]>,
+    /// Block and span, of larger blocks.
+    pub many: Vec<[i32; 2]>,
+    /// Rows of blocks that reach beyond the first span: their spans are merged.
+    pub long_rows: Vec<i32>,
+    /// Most spans of a row.
+    pub spans: usize,
+}
+
+impl Plan {
+    /// Plans `rows` with `group` query heads per key/value head and blocks of at most `many` query
+    /// rows.
+    ///
+    /// # Panics
+    /// Where a row alone is larger than a block.
+    pub fn new(rows: &[CacheRow], group: usize, many: usize) -> Self {
+        assert!(group <= many, "query heads of a row in a block");
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        order.sort_by_key(|&row| (rows[row].slot, rows[row].position));
+        let mut plan = Plan {
+            spans: 1,
+            ..Plan::default()
+        };
+        for slot in order.chunk_by(|&a, &b| rows[a].slot == rows[b].slot) {
+            for members in slot.chunks(many / group) {
+                plan.add_block(rows, members, members.len() * group <= WARP_ROWS);
+            }
+        }
+        // The longest first: blocks finish together.
+        let lasts = &plan.lasts;
+        let work = |job: &[i32; 2]| {
+            let tokens = lasts[job[0] as usize] + 1 - job[1] * SPAN as i32;
+            std::cmp::Reverse(tokens.min(SPAN as i32))
+        };
+        plan.few.sort_by_key(work);
+        plan.many.sort_by_key(work);
+        plan
+    }
+
+    fn add_block(&mut self, rows: &[CacheRow], members: &[usize], is_few: bool) {
+        let (Some(&first), Some(&last)) = (members.first(), members.last()) else {
+            return;
+        };
+        let last = rows[last].position;
+        let spans = last / SPAN + 1;
+        let block = self.blocks.len() as i32;
+        let long = if spans > 1 {
+            self.long_rows.len() as i32
+        } else {
+            -1
+        };
+        self.blocks.push([
+            rows[first].slot as i32,
+            self.members.len() as i32,
+            members.len() as i32,
+            long,
+        ]);
+        self.lasts.push(last as i32);
+        let members = members.iter().map(|&row| row as i32);
+        if spans > 1 {
+            self.long_rows.extend(members.clone());
+        }
+        self.members.extend(members);
+        self.spans = self.spans.max(spans);
+        // Spans before the first row's own are needed by all of its rows.
+        let jobs = if is_few {
+            &mut self.few
+        } else {
+            &mut self.many
+        };
+        jobs.extend((0..spans).map(|span| [block, span as i32]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Every row stands in one block of its own slot; every span of it is run once.
+        #[test]
+        fn every_row_is_planned_once(
+            places in proptest::collection::btree_set((0usize..5, 0usize..5000), 1..200),
+            group in 1usize..9,
+            seed in 0usize..1000,
+        ) {
+            let mut rows: Vec<CacheRow> = places
+                .into_iter()
+                .map(|(slot, position)| CacheRow { slot, position })
+                .collect();
+            rows.sort_by_key(|row| (row.position * 7919 + row.slot * 31 + seed) % 1009);
+            let plan = Plan::new(&rows, group, 64);
+            let mut seen = vec![0; rows.len()];
+            for (number, block) in plan.blocks.iter().enumerate() {
+                let members = &plan.members[block[1] as usize..][..block[2] as usize];
+                let jobs: Vec<i32> = plan.few.iter().chain(&plan.many)
+                    .filter(|job| job[0] as usize == number).map(|job| job[1]).collect();
+                for (index, &member) in members.iter().enumerate() {
+                    let row = rows[member as usize];
+                    seen[member as usize] += 1;
+                    prop_assert_eq!(row.slot as i32, block[0]);
+                    prop_assert!(row.position as i32 <= plan.lasts[number]);
+                    for span in 0..=row.position / SPAN {
+                        prop_assert_eq!(jobs.iter().filter(|&&s| s == span as i32).count(), 1);
+                        prop_assert!(span < plan.spans);
+                    }
+                    if row.position >= SPAN {
+                        prop_assert_eq!(plan.long_rows[block[3] as usize + index], member);
+                    }
+                }
+                prop_assert!(members.len() * group <= 64);
+                let is_few = plan.few.iter().any(|job| job[0] as usize == number);
+                prop_assert!(!is_few || members.len() * group <= WARP_ROWS);
+            }
+            prop_assert!(seen.iter().all(|&count| count == 1));
+        }
+    }
+
+    #[test]
+    fn the_longest_jobs_come_first() {
+        let rows: Vec<CacheRow> = [(0, 10), (1, 3000), (2, 900)]
+            .map(|(slot, position)| CacheRow { slot, position })
+            .to_vec();
+        let plan = Plan::new(&rows, 4, 64);
+        assert_eq!(plan.few[..3], [[1, 0], [1, 1], [1, 2]]);
+        assert_eq!(plan.few[3..], [[2, 0], [0, 0]]);
+        assert_eq!((plan.spans, plan.long_rows), (3, vec![1]));
+    }
+}

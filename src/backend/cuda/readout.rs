@@ -1,0 +1,98 @@
+//! Reading logits: results of a kernel per row, and which of them are errors.
+
+use std::rc::Rc;
+
+use super::device::{Device, Purpose, launch};
+use super::functions::Functions;
+use super::tensor::{CudaTensor, int};
+use crate::backend::BackendError;
+
+/// No index.
+const NONE: u32 = u32::MAX;
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Choice {
+    index: u32,
+    nan: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Likelihood {
+    nll: f64,
+    largest: f32,
+    nan: u32,
+}
+
+/// Index of the largest logit per row, the lowest on ties.
+///
+/// # Errors
+/// [`BackendError::NotFinite`] names the first row that holds NaN.
+pub fn argmax(
+    device: &Rc<Device>,
+    functions: &Functions,
+    logits: &CudaTensor,
+) -> Result<Vec<u32>, BackendError> {
+    if logits.rows == 0 {
+        return Ok(Vec::new());
+    }
+    let out = device.allocate(logits.rows * size_of::<Choice>(), Purpose::Staging)?;
+    let (from, width, to) = (logits.data.pointer(), int(logits.width), out.pointer());
+    let grid = (logits.rows as u32, 1, 1);
+    // SAFETY: one result per row.
+    unsafe { launch!(device, functions.get("argmax")?, grid, 256, 0; from, width, to) }?;
+    let found: Vec<Choice> = out.read(logits.rows)?;
+    let choice = |(row, choice): (usize, Choice)| match choice.nan {
+        NONE => Ok(choice.index),
+        index => Err(not_a_number(row, index)),
+    };
+    found.into_iter().enumerate().map(choice).collect()
+}
+
+/// `logsumexp(logits[i]) - logits[i][targets[i]]` per row.
+///
+/// # Errors
+/// [`BackendError::NotFinite`] names the first row that holds NaN or whose largest logit is not
+/// finite.
+pub fn nll(
+    device: &Rc<Device>,
+    functions: &Functions,
+    logits: &CudaTensor,
+    targets: &[u32],
+) -> Result<Vec<f64>, BackendError> {
+    assert_eq!(logits.rows, targets.len(), "rows of logits and targets");
+    assert!(
+        targets
+            .iter()
+            .all(|&target| (target as usize) < logits.width),
+        "targets within the vocabulary"
+    );
+    if logits.rows == 0 {
+        return Ok(Vec::new());
+    }
+    let out = device.allocate(logits.rows * size_of::<Likelihood>(), Purpose::Staging)?;
+    let targets = device.upload(targets, Purpose::Staging)?;
+    let (from, width) = (logits.data.pointer(), int(logits.width));
+    let (targets, to) = (targets.pointer(), out.pointer());
+    let grid = (logits.rows as u32, 1, 1);
+    // SAFETY: one result per row, targets lie within rows.
+    unsafe { launch!(device, functions.get("nll")?, grid, 256, 0; from, width, targets, to) }?;
+    let found: Vec<Likelihood> = out.read(logits.rows)?;
+    let value = |(row, found): (usize, Likelihood)| match found {
+        Likelihood { nan, .. } if nan != NONE => Err(not_a_number(row, nan)),
+        Likelihood { largest, .. } if !largest.is_finite() => Err(BackendError::NotFinite {
+            row,
+            what: format!("the largest logit is {largest}, expected a finite number"),
+        }),
+        Likelihood { nll, .. } => Ok(nll),
+    };
+    found.into_iter().enumerate().map(value).collect()
+}
+
+fn not_a_number(row: usize, index: u32) -> BackendError {
+    BackendError::NotFinite {
+        row,
+        what: format!("logit {index} is NaN, expected a number"),
+    }
+}

@@ -1,0 +1,200 @@
+//! Rows of a pass and rotary tables on the device, copied once and found again by what they are.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::device::{Buffer, Device, Purpose};
+use super::plan::Plan;
+use super::tensor::int;
+use crate::backend::{BackendError, CacheRow, RotaryTable};
+
+/// A pass and its last layer have different rows; more are not needed at a time.
+const KEPT: usize = 2;
+
+/// Rows, with the plans of attention over them.
+pub struct DeviceRows {
+    rows: Vec<CacheRow>,
+    /// Slot and position, `[rows][2]`.
+    places: Buffer,
+    plan: RefCell<Option<((usize, usize), Rc<DevicePlan>)>>,
+}
+
+/// A plan on the device.
+pub struct DevicePlan {
+    /// On the host.
+    pub plan: Plan,
+    buffer: Buffer,
+}
+
+/// Addresses of a plan's parts.
+#[derive(Clone, Copy)]
+pub struct PlanAddresses {
+    /// `[blocks][4]`.
+    pub blocks: u64,
+    /// `[few][2]`.
+    pub few: u64,
+    /// `[many][2]`.
+    pub many: u64,
+    /// `[members]`.
+    pub members: u64,
+    /// `[blocks]`.
+    pub lasts: u64,
+    /// `[long rows]`.
+    pub long_rows: u64,
+}
+
+impl DeviceRows {
+    fn new(device: &Rc<Device>, rows: &[CacheRow]) -> Result<Self, BackendError> {
+        let places: Vec<[i32; 2]> = rows
+            .iter()
+            .map(|row| [int(row.slot), int(row.position)])
+            .collect();
+        Ok(DeviceRows {
+            rows: rows.to_vec(),
+            places: device.upload(&places, Purpose::Staging)?,
+            plan: RefCell::new(None),
+        })
+    }
+
+    /// Slots and positions on the device.
+    pub fn places(&self) -> u64 {
+        self.places.pointer()
+    }
+
+    /// The plan for `group` query heads per key/value head and blocks of `many` query rows.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn plan(
+        &self,
+        device: &Rc<Device>,
+        group: usize,
+        many: usize,
+    ) -> Result<Rc<DevicePlan>, BackendError> {
+        let mut kept = self.plan.borrow_mut();
+        if let Some((key, plan)) = kept.as_ref()
+            && *key == (group, many)
+        {
+            return Ok(Rc::clone(plan));
+        }
+        let plan = Rc::new(DevicePlan::new(device, Plan::new(&self.rows, group, many))?);
+        *kept = Some(((group, many), Rc::clone(&plan)));
+        Ok(plan)
+    }
+}
+
+impl DevicePlan {
+    fn new(device: &Rc<Device>, plan: Plan) -> Result<Self, BackendError> {
+        let mut numbers: Vec<i32> = plan.blocks.as_flattened().to_vec();
+        numbers.extend(plan.few.as_flattened());
+        numbers.extend(plan.many.as_flattened());
+        numbers.extend(&plan.members);
+        numbers.extend(&plan.lasts);
+        numbers.extend(&plan.long_rows);
+        let buffer = device.upload(&numbers, Purpose::Staging)?;
+        Ok(DevicePlan { plan, buffer })
+    }
+
+    /// Where the parts lie.
+    pub fn addresses(&self) -> PlanAddresses {
+        let mut at = self.buffer.pointer();
+        let mut next = |numbers: usize| {
+            let first = at;
+            at += 4 * numbers as u64;
+            first
+        };
+        let plan = &self.plan;
+        PlanAddresses {
+            blocks: next(4 * plan.blocks.len()),
+            few: next(2 * plan.few.len()),
+            many: next(2 * plan.many.len()),
+            members: next(plan.members.len()),
+            lasts: next(plan.lasts.len()),
+            long_rows: next(plan.long_rows.len()),
+        }
+    }
+}
+
+/// A rotary table on the device.
+pub struct DeviceTable {
+    cos: Arc<[f32]>,
+    sin: Arc<[f32]>,
+    device: [Buffer; 2],
+}
+
+impl DeviceTable {
+    /// Cosines and sines on the device.
+    pub fn addresses(&self) -> [u64; 2] {
+        [self.device[0].pointer(), self.device[1].pointer()]
+    }
+}
+
+/// What was used last.
+#[derive(Default)]
+pub struct Kept {
+    rows: RefCell<Vec<Rc<DeviceRows>>>,
+    tables: RefCell<Vec<Rc<DeviceTable>>>,
+}
+
+impl Kept {
+    /// The rows on the device.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn rows(
+        &self,
+        device: &Rc<Device>,
+        rows: &[CacheRow],
+    ) -> Result<Rc<DeviceRows>, BackendError> {
+        find_or_add(
+            &self.rows,
+            |kept| kept.rows == rows,
+            || DeviceRows::new(device, rows),
+        )
+    }
+
+    /// The table on the device. Tables are told apart by identity: what is kept here keeps its
+    /// numbers alive, so no other table can take their place.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn table(
+        &self,
+        device: &Rc<Device>,
+        table: &RotaryTable,
+    ) -> Result<Rc<DeviceTable>, BackendError> {
+        let is_same = |kept: &DeviceTable| {
+            Arc::ptr_eq(&kept.cos, &table.cos) && Arc::ptr_eq(&kept.sin, &table.sin)
+        };
+        let add = || {
+            Ok(DeviceTable {
+                cos: Arc::clone(&table.cos),
+                sin: Arc::clone(&table.sin),
+                device: [
+                    device.upload(&table.cos, Purpose::Staging)?,
+                    device.upload(&table.sin, Purpose::Staging)?,
+                ],
+            })
+        };
+        find_or_add(&self.tables, is_same, add)
+    }
+}
+
+/// Finds an entry, or adds one in place of the oldest.
+fn find_or_add<T>(
+    kept: &RefCell<Vec<Rc<T>>>,
+    is_same: impl Fn(&T) -> bool,
+    add: impl FnOnce() -> Result<T, BackendError>,
+) -> Result<Rc<T>, BackendError> {
+    let mut kept = kept.borrow_mut();
+    if let Some(found) = kept.iter().find(|entry| is_same(entry)) {
+        return Ok(Rc::clone(found));
+    }
+    let added = Rc::new(add()?);
+    if kept.len() == KEPT {
+        kept.remove(0);
+    }
+    kept.push(Rc::clone(&added));
+    Ok(added)
+}

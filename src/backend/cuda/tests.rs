@@ -1,0 +1,218 @@
+use super::*;
+use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
+use crate::recipe::NativeDtype;
+
+const TOLERANCE: Tolerance = Tolerance {
+    f32: 4e-6,
+    f16: 6e-4,
+    bf16: 4e-3,
+    attention_f16: 1e-5,
+    attention_bf16: 1e-4,
+};
+
+/// The first GPU, or a note that there is none.
+fn gpu() -> Option<CudaBackend> {
+    match CudaBackend::new(0) {
+        Ok(backend) => Some(backend),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_gpu_passes_the_conformance_suite() {
+    let Some(backend) = gpu() else { return };
+    conformance::suite(&backend, TOLERANCE);
+}
+
+/// Queries of 16 bits, as 16-bit weights give them: weights of attention are rounded once.
+#[test]
+fn a_gpu_attends_with_native_queries() {
+    let Some(backend) = gpu() else { return };
+    let suite = Suite {
+        backend: &backend,
+        tolerance: Tolerance {
+            attention_f16: 6e-4,
+            attention_bf16: 5e-3,
+            ..TOLERANCE
+        },
+        native_queries: true,
+    };
+    suite.attention();
+}
+
+/// Rows beyond the first span, alone and as prompts in chunks of every kind.
+#[test]
+fn long_sequences_have_the_same_bits_in_every_chunk() {
+    let Some(backend) = gpu() else { return };
+    for (heads, kv_heads, head_dim) in
+        [(4, 1, 64), (3, 3, 96), (8, 2, 128), (2, 1, 256), (4, 2, 32)]
+    {
+        let shape = Shape {
+            layers: 1,
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        for recipe in ["native", "SD", "AF", "k=e5m2:dynamic,v=int8:dynamic"] {
+            for exact in [false, true] {
+                long_sequences(&backend, shape, recipe, exact);
+            }
+        }
+    }
+}
+
+fn long_sequences(backend: &CudaBackend, shape: Shape, recipe: &str, exact: bool) {
+    let tokens = 2300;
+    let mut layout = shape.layout(recipe, NativeDtype::F16);
+    layout.slot_tokens = tokens;
+    let suite = Suite {
+        backend,
+        tolerance: TOLERANCE,
+        native_queries: false,
+    };
+    let (k, v) = (
+        noise(1, tokens * shape.kv_width()),
+        noise(2, tokens * shape.kv_width()),
+    );
+    let q = noise(3, tokens * shape.q_width());
+    let upload = |x: &[f32], width: usize| {
+        let half = x.iter().map(|&x| half::f16::from_f32(x)).collect();
+        let data = if exact {
+            TensorData::F32(x.to_vec())
+        } else {
+            TensorData::F16(half)
+        };
+        suite.upload_as(data, width)
+    };
+    let mut cache = backend.cache(&layout).unwrap();
+    let mut run = |slot: usize, from: usize, to: usize| {
+        let rows = span(slot, from, to);
+        let part = |x: &[f32], width: usize| suite.upload(&x[from * width..to * width], width);
+        let (k, v) = (part(&k, shape.kv_width()), part(&v, shape.kv_width()));
+        backend.store(&mut cache, 0, &k, &v, &rows).unwrap();
+        let q = upload(
+            &q[from * shape.q_width()..to * shape.q_width()],
+            shape.q_width(),
+        );
+        let mut out = backend.tensor(to - from, shape.q_width()).unwrap();
+        backend.attend(&cache, 0, &q, &rows, &mut out).unwrap();
+        bits(&backend.to_host(&out).unwrap())
+    };
+    let whole = run(0, 0, tokens);
+    let mut from = 0;
+    for (step, chunk) in [1000, 1, 22, 1, 1, 5, 700, 1, 3, 317, 1, 200, 48]
+        .into_iter()
+        .enumerate()
+    {
+        let to = (from + chunk).min(tokens);
+        let part = run(1 + step % 2, from, to);
+        // Both slots hold the same sequence.
+        let other = run(2 - step % 2, from, to);
+        let expected = &whole[from * shape.q_width()..to * shape.q_width()];
+        assert!(
+            part == expected && other == expected,
+            "{shape:?} {recipe} from {from} to {to}"
+        );
+        from = to;
+    }
+    assert_eq!(from, tokens);
+}
+
+#[test]
+fn products_of_real_shapes_do_not_depend_on_the_number_of_rows() {
+    let Some(backend) = gpu() else { return };
+    let suite = Suite {
+        backend: &backend,
+        tolerance: TOLERANCE,
+        native_queries: false,
+    };
+    for (out, inner) in [(1024, 4096), (4096, 1024), (576, 1536), (2048, 576)] {
+        let w: Vec<f32> = noise(1, out * inner).iter().map(|x| x * 0.02).collect();
+        let f16 = TensorData::F16(w.iter().map(|&x| half::f16::from_f32(x)).collect());
+        let bf16 = TensorData::Bf16(w.iter().map(|&x| half::bf16::from_f32(x)).collect());
+        for data in [f16, bf16, TensorData::F32(w)] {
+            let weight = backend.weight(data, out, inner).unwrap();
+            let x = noise(2, 700 * inner);
+            let run = |from: usize, to: usize| {
+                let x = suite.upload(&x[from * inner..to * inner], inner);
+                let mut y = backend.tensor(to - from, out).unwrap();
+                backend.matmul(&x, &weight, None, &mut y).unwrap();
+                bits(&backend.to_host(&y).unwrap())
+            };
+            let whole = run(0, 700);
+            for (from, to) in [(0, 1), (5, 7), (100, 131), (0, 300), (37, 550), (699, 700)] {
+                assert!(
+                    run(from, to) == whole[from * out..to * out],
+                    "{out} x {inner} {:?} rows {from} to {to}",
+                    weight.format
+                );
+            }
+        }
+    }
+    let (library, all) = backend.planned_products();
+    println!("{library} of {all} shapes by cuBLASLt");
+}
+
+/// Every finite 16-bit number, and numbers between, through every format.
+#[test]
+fn conversion_on_the_device_is_that_of_the_host() {
+    let Some(backend) = gpu() else { return };
+    let width = 256;
+    let mut numbers: Vec<f32> = (0..=u16::MAX)
+        .map(|bits| half::f16::from_bits(bits).to_f32())
+        .filter(|x| x.is_finite())
+        .flat_map(|x| [x, x * 1.000_1, x * 0.999_7])
+        .filter(|x| x.abs() < 65504.0)
+        .collect();
+    numbers.truncate(numbers.len() / width * width);
+    let tokens = numbers.len() / width;
+    let suite = Suite {
+        backend: &backend,
+        tolerance: TOLERANCE,
+        native_queries: false,
+    };
+    for recipe in [
+        "SF",
+        "k=e5m2:fixed,v=int8:fixed",
+        "SD",
+        "k=int8:dynamic,v=e5m2:dynamic",
+    ] {
+        let shape = Shape {
+            layers: 1,
+            heads: 1,
+            kv_heads: 1,
+            head_dim: width,
+        };
+        let mut layout = shape.layout(recipe, NativeDtype::F16);
+        layout.slot_tokens = tokens;
+        let mut cache = backend.cache(&layout).unwrap();
+        let x = suite.upload(&numbers, width);
+        backend
+            .store(&mut cache, 0, &x, &x, &span(0, 0, tokens))
+            .unwrap();
+        backend.settle().unwrap();
+        let [k, v] = conformance::storage::stored_rows(&layout, 0, &numbers, &numbers);
+        for token in 0..tokens {
+            let stored = cache.read_token(0, 0, token).unwrap();
+            for (stored, expected) in stored.iter().zip([&k, &v]) {
+                let expected = &expected[token * width..(token + 1) * width];
+                let found: Vec<u32> = stored.iter().map(|x| (x + 0.0).to_bits()).collect();
+                let expected: Vec<u32> = expected.iter().map(|x| (x + 0.0).to_bits()).collect();
+                assert_eq!(found, expected, "{recipe} token {token}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_names_what_broke() {
+    let key = 3_u64 << 54 | 77 << 37 | 1 << 36 | 513 << 20 | u64::from(f32::NAN.to_bits() >> 12);
+    let BackendError::NotFinite { row, what } = what_broke(key) else {
+        panic!("another error");
+    };
+    assert_eq!(row, 77);
+    assert!(what.contains("layer 3: value element 513 is NaN"), "{what}");
+}
