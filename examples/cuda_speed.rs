@@ -1,10 +1,12 @@
-//! Speed of the CUDA worker on seeded random weights: `cuda_speed [qwen3-8b|CONFIG.json]
-//! [SEQUENCES] [NEW] [RECIPE]...` prints tokens per second of prompts of 1,024 and 8,192 tokens, and of a
-//! panel shaped like math: prompts of 70 to 220 tokens, greedy.
+//! Speed of the CUDA worker on seeded random weights: `cuda_speed CONFIG.json WORK[,WORK]...
+//! [RECIPE]...`, where WORK is `prefill:COUNTxLENGTH` (prompts side by side in passes of 4,096
+//! tokens) or `math:COUNTxNEW` (prompts of 70 to 220 tokens, NEW tokens each, greedily, 512 at a
+//! time). Prints tokens per second.
 
 #![allow(clippy::print_stdout)] // A program that prints.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
@@ -20,25 +22,22 @@ use kvassay::model::{Decoder, ModelConfig, ModelError, WeightSource, read_config
 use kvassay::recipe::Recipe;
 use kvassay::schema::{FileDigest, Geometry, LayerAbsmax, ModelIdentity, WorkerIdentity};
 
-/// Weights from a counter, in F16, drawn from one long block of noise.
+/// Weights from a counter, in F16, drawn from one long block of noise per width.
+#[derive(Default)]
 struct Noise {
-    block: Vec<half::f16>,
+    blocks: RefCell<BTreeMap<usize, Vec<half::f16>>>,
     next: RefCell<usize>,
 }
 
-impl Noise {
-    fn new() -> Self {
-        let number = |i: u32| {
-            let bits = (i ^ (i >> 13)).wrapping_mul(0x9e37_79b1);
-            ((bits ^ (bits >> 15)) >> 8) as f32 / (1 << 23) as f32 - 1.0
-        };
-        Noise {
-            block: (0..1 << 22)
-                .map(|i| half::f16::from_f32(number(i)))
-                .collect(),
-            next: RefCell::new(0),
-        }
-    }
+fn block(inner: usize) -> Vec<half::f16> {
+    let gain = 1.0 / (inner as f32).sqrt();
+    let number = |i: u32| {
+        let bits = (i ^ (i >> 13)).wrapping_mul(0x9e37_79b1);
+        ((bits ^ (bits >> 15)) >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..1 << 22)
+        .map(|i| half::f16::from_f32(number(i) * gain))
+        .collect()
 }
 
 impl WeightSource for Noise {
@@ -47,13 +46,18 @@ impl WeightSource for Noise {
         if shape.len() == 1 {
             return Ok(TensorData::F32(vec![1.0; count]));
         }
+        let mut blocks = self.blocks.borrow_mut();
+        let block = blocks.entry(shape[1]).or_insert_with(|| block(shape[1]));
         let mut next = self.next.borrow_mut();
-        let gain = half::f16::from_f32(1.0 / (shape[1] as f32).sqrt());
-        *next += 7919;
-        let scaled: Vec<half::f16> = self.block.iter().map(|&x| x * gain).collect();
-        let start = *next % scaled.len();
-        let endless = scaled[start..].iter().chain(scaled.iter().cycle());
-        Ok(TensorData::F16(endless.take(count).copied().collect()))
+        *next = (*next + 7919) % block.len();
+        let mut data = Vec::with_capacity(count);
+        let mut part = &block[*next..];
+        while data.len() < count {
+            let missing = count - data.len();
+            data.extend_from_slice(&part[..part.len().min(missing)]);
+            part = block;
+        }
+        Ok(TensorData::F16(data))
     }
 
     fn contains(&self, _: &str) -> bool {
@@ -138,7 +142,7 @@ fn open(path: &Path) -> Result<LocalEngine<CudaBackend>, Box<dyn std::error::Err
     let backend = CudaBackend::new(0)?;
     println!("kernels ready after {:.2} s", start.elapsed().as_secs_f64());
     let identity = identity(&config, &backend);
-    let decoder = Decoder::load(config, &Noise::new(), backend)?;
+    let decoder = Decoder::load(config, &Noise::default(), backend)?;
     println!("weights ready after {:.2} s", start.elapsed().as_secs_f64());
     let engine = LocalEngine::from_decoder(
         decoder,
@@ -223,13 +227,39 @@ fn math(
     Ok(())
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// `COUNTxSIZE`.
+fn sizes(text: &str) -> Result<(usize, usize), Box<dyn std::error::Error>> {
+    let (count, size) = text.split_once('x').ok_or("expected COUNTxSIZE")?;
+    Ok((count.parse()?, size.parse()?))
+}
+
+fn run(engine: &mut dyn Engine, recipe: &str, work: &str) -> Outcome {
+    let (kind, size) = work.split_once(':').ok_or("expected KIND:COUNTxSIZE")?;
+    let (count, size) = sizes(size)?;
+    let layout = |slots, prefill_chunk| BatchLayout {
+        slots,
+        prefill_chunk,
+    };
+    match kind {
+        "prefill" => {
+            arm(engine, recipe, layout(16, 4096))?;
+            prefill(engine, size, count)
+        }
+        "math" => {
+            arm(engine, recipe, layout(512, 2048))?;
+            math(engine, count, u32::try_from(size)?)
+        }
+        other => Err(format!("{other}: expected prefill or math").into()),
+    }
+}
+
+fn main() -> Outcome {
     let mut arguments = std::env::args().skip(1);
-    let config = arguments
-        .next()
-        .ok_or("usage: cuda_speed CONFIG.json [SEQUENCES] [NEW] [RECIPE]...")?;
-    let sequences = arguments.next().map_or(Ok(512), |text| text.parse())?;
-    let new = arguments.next().map_or(Ok(256), |text| text.parse())?;
+    let usage = "usage: cuda_speed CONFIG.json WORK[,WORK]... [RECIPE]...";
+    let config = arguments.next().ok_or(usage)?;
+    let works = arguments.next().ok_or(usage)?;
     let mut recipes: Vec<String> = arguments.collect();
     if recipes.is_empty() {
         recipes = ["native", "SD", "SF", "AD"].map(str::to_owned).to_vec();
@@ -237,25 +267,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut engine = open(Path::new(&config))?;
     for recipe in &recipes {
         println!("{recipe}");
-        arm(
-            &mut engine,
-            recipe,
-            BatchLayout {
-                slots: 16,
-                prefill_chunk: 4096,
-            },
-        )?;
-        prefill(&mut engine, 1024, 32)?;
-        prefill(&mut engine, 8192, 4)?;
-        arm(
-            &mut engine,
-            recipe,
-            BatchLayout {
-                slots: 512,
-                prefill_chunk: 2048,
-            },
-        )?;
-        math(&mut engine, sequences, new)?;
+        for work in works.split(',') {
+            run(&mut engine, recipe, work)?;
+        }
     }
     Ok(())
 }
