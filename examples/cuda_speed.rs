@@ -1,7 +1,8 @@
 //! Speed of the CUDA worker on seeded random weights: `cuda_speed CONFIG.json WORK[,WORK]...
 //! [RECIPE]...`, where WORK is `prefill:COUNTxLENGTH` (prompts side by side in passes of 4,096
-//! tokens) or `math:COUNTxNEW` (prompts of 70 to 220 tokens, NEW tokens each, greedily, 512 at a
-//! time). Prints tokens per second.
+//! tokens), `math:COUNTxNEW` (prompts of 70 to 220 tokens, NEW tokens each, greedily, 512 at a
+//! time) or `layouts:COUNTxNEW` (the same prompts under other layouts must give the same tokens).
+//! Prints tokens per second.
 
 #![allow(clippy::print_stdout)] // A program that prints.
 
@@ -83,6 +84,7 @@ impl TokenText for Silent {
 
 #[derive(Default)]
 struct Count {
+    ids: BTreeMap<usize, Vec<u32>>,
     generated: usize,
     failed: usize,
 }
@@ -94,9 +96,12 @@ impl Observer for Count {
 }
 
 impl GenerateObserver for Count {
-    fn generated(&mut self, _: usize, outcome: Result<Generation, CaseError>) {
+    fn generated(&mut self, index: usize, outcome: Result<Generation, CaseError>) {
         match outcome {
-            Ok(generation) => self.generated += generation.ids.len(),
+            Ok(generation) => {
+                self.generated += generation.ids.len();
+                self.ids.insert(index, generation.ids);
+            }
             Err(_) => self.failed += 1,
         }
     }
@@ -227,6 +232,37 @@ fn math(
     Ok(())
 }
 
+/// Runs prompts under three layouts and compares the tokens.
+fn layouts(engine: &mut dyn Engine, recipe: &str, count: usize, new: usize) -> Outcome {
+    let requests: Vec<GenerateRequest> = (0..count)
+        .map(|i| GenerateRequest {
+            prompt_ids: ids(i, 1 + i * 331 % 1500),
+            max_new_tokens: new as u32,
+        })
+        .collect();
+    let mut expected: Option<BTreeMap<usize, Vec<u32>>> = None;
+    for (slots, prefill_chunk) in [(count, 4096), (3, 100), (17, 1111)] {
+        arm(
+            engine,
+            recipe,
+            BatchLayout {
+                slots,
+                prefill_chunk,
+            },
+        )?;
+        let mut outcome = Count::default();
+        engine.generate(&requests, &mut outcome)?;
+        match &expected {
+            None => expected = Some(outcome.ids),
+            Some(expected) => println!(
+                "  {slots} slots, chunks of {prefill_chunk}: same tokens: {}",
+                *expected == outcome.ids
+            ),
+        }
+    }
+    Ok(())
+}
+
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// `COUNTxSIZE`.
@@ -251,7 +287,8 @@ fn run(engine: &mut dyn Engine, recipe: &str, work: &str) -> Outcome {
             arm(engine, recipe, layout(512, 2048))?;
             math(engine, count, u32::try_from(size)?)
         }
-        other => Err(format!("{other}: expected prefill or math").into()),
+        "layouts" => layouts(engine, recipe, count, size),
+        other => Err(format!("{other}: expected prefill, math or layouts").into()),
     }
 }
 

@@ -99,6 +99,10 @@ fn outcomes(engine: &mut dyn Engine, reversed: bool) -> Outcomes {
 }
 
 fn layouts_agree<B: Backend>(backend: impl Fn() -> B) {
+    layouts_of_engines_agree(|family| tiny(family, backend()));
+}
+
+fn layouts_of_engines_agree<B: Backend>(engine: impl Fn(Family) -> LocalEngine<B>) {
     let layouts: [BatchLayout; 5] = [
         layout(1, 1),
         layout(2, 3),
@@ -107,7 +111,7 @@ fn layouts_agree<B: Backend>(backend: impl Fn() -> B) {
         layout(16, 7),
     ];
     for family in FAMILIES {
-        let mut engine = tiny(family, backend());
+        let mut engine = engine(family);
         let scales = absmax(&mut engine);
         for recipe in RECIPES {
             engine
@@ -149,6 +153,20 @@ fn layouts_agree_on_the_gpu() {
     if has_gpu() {
         layouts_agree(|| CudaBackend::new(0).unwrap());
     }
+}
+
+/// Weights in the native format: activations take the 16-bit paths.
+#[test]
+fn layouts_agree_on_the_gpu_with_16_bit_weights() {
+    if !has_gpu() {
+        return;
+    }
+    layouts_of_engines_agree(|family| {
+        let config = models::config(family);
+        let weights = models::in_native_format(models::weights(&config, 5), config.native_dtype);
+        let backend = CudaBackend::new(0).unwrap();
+        engines::engine(&config, &weights, backend, &[3, 4])
+    });
 }
 
 #[test]

@@ -163,3 +163,21 @@ pub fn weights(config: &ModelConfig, seed: u64) -> MemoryWeights {
         files: Vec::new(),
     }
 }
+
+/// The same weights, matrices in a 16-bit format.
+pub fn in_native_format(mut weights: MemoryWeights, native: NativeDtype) -> MemoryWeights {
+    for (shape, data) in weights.tensors.values_mut() {
+        if let (2, TensorData::F32(numbers)) = (shape.len(), &*data) {
+            let numbers = numbers.iter();
+            *data = match native {
+                NativeDtype::F16 => {
+                    TensorData::F16(numbers.map(|&x| half::f16::from_f32(x)).collect())
+                }
+                NativeDtype::Bf16 => {
+                    TensorData::Bf16(numbers.map(|&x| half::bf16::from_f32(x)).collect())
+                }
+            };
+        }
+    }
+    weights
+}

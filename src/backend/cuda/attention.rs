@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::cache::{CudaCache, SideLayout};
 use super::device::{Buffer, Device, Purpose, launch};
-use super::functions::{AttentionKind, Functions, WARP_ROWS};
+use super::functions::{AttentionKind, Kernels, WARP_ROWS};
 use super::rows::DeviceRows;
 use super::tensor::{CudaTensor, int};
 use crate::backend::{BackendError, CacheRow};
@@ -28,6 +28,7 @@ struct Arguments {
     heads: i32,
     kv_heads: i32,
     spans: i32,
+    out_format: i32,
     factor: f32,
     k: SideLayout,
     v: SideLayout,
@@ -62,10 +63,8 @@ impl Partials {
 
 /// What attention needs of the backend.
 pub struct Attention<'a> {
-    /// The device.
-    pub device: &'a Rc<Device>,
-    /// Its kernels.
-    pub functions: &'a Functions,
+    /// The device and its kernels.
+    pub kernels: &'a Kernels,
     /// Room for sums of spans.
     pub partials: &'a Partials,
 }
@@ -88,22 +87,22 @@ impl Attention<'_> {
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
         check(cache, layer, q, rows, out);
-        out.changed(q.exact);
         let shape = cache.shape();
         let heads = q.width / shape.head_dim;
         let group = heads / shape.kv_heads;
-        let kernels = self.functions.attention(AttentionKind {
+        let functions = self.kernels.attention(AttentionKind {
             head_dim: shape.head_dim,
             native: shape.native,
-            exact: q.exact,
+            exact: q.operand.is_none(),
         })?;
-        let many = kernels.many_warps * WARP_ROWS;
+        let many = functions.many_warps * WARP_ROWS;
         if group > many {
             return Err(BackendError::Unsupported(format!(
                 "{group} query heads per key/value head, the cuda worker has at most {many}"
             )));
         }
-        let plan = device_rows.plan(self.device, group, many)?;
+        let device = &self.kernels.device;
+        let plan = device_rows.plan(device, group, many)?;
         let (spans, long) = (plan.plan.spans, plan.plan.long_rows.len());
         let [partial, partial_sums] = self
             .partials
@@ -111,9 +110,10 @@ impl Attention<'_> {
         let at = plan.addresses();
         let (table, pages_per_slot) = cache.table();
         let [k, v] = cache.sides(layer);
+        let to = out.written_for_products(self.kernels, q.operand)?;
         let arguments = Arguments {
-            q: q.data.pointer(),
-            out: out.data.pointer(),
+            q: q.float(self.kernels)?,
+            out: to.pointer,
             partial,
             partial_sums,
             table,
@@ -126,34 +126,34 @@ impl Attention<'_> {
             heads: int(heads),
             kv_heads: int(shape.kv_heads),
             spans: int(spans),
+            out_format: to.format as i32,
             factor: std::f32::consts::LOG2_E / (shape.head_dim as f32).sqrt(),
             k,
             v,
         };
         let kv_heads = shape.kv_heads as u32;
-        let device = self.device;
         let (few, many) = (plan.plan.few.len() as u32, plan.plan.many.len() as u32);
         if few > 0 {
             let grid = (few, kv_heads, 1);
             // SAFETY: the plan names rows of the tensors and pages of the table only.
-            unsafe { launch!(device, &kernels.few, grid, 128, kernels.few_shared; arguments) }?;
+            unsafe { launch!(device, &functions.few, grid, 128, functions.few_shared; arguments) }?;
         }
         if many > 0 {
             let arguments = Arguments {
                 jobs: at.many,
                 ..arguments
             };
-            let (grid, threads) = ((many, kv_heads, 1), 32 * kernels.many_warps as u32);
+            let (grid, threads) = ((many, kv_heads, 1), 32 * functions.many_warps as u32);
             // SAFETY: as above.
             unsafe {
-                launch!(device, &kernels.many, grid, threads, kernels.many_shared; arguments)
+                launch!(device, &functions.many, grid, threads, functions.many_shared; arguments)
             }?;
         }
         if long > 0 {
             let grid = (long as u32, heads as u32, 1);
             let long_rows = at.long_rows;
             // SAFETY: as above; the partial sums were reserved for `long` rows.
-            unsafe { launch!(device, &kernels.merge, grid, 128, 0; arguments, long_rows) }?;
+            unsafe { launch!(device, &functions.merge, grid, 128, 0; arguments, long_rows) }?;
         }
         Ok(())
     }

@@ -5,17 +5,20 @@
 //! what changed or saturated lie in pages of their own, so a cache takes
 //! `pages * 16 * bytes_per_token` bytes whatever is counted.
 
+mod layout;
 mod pool;
 
 use std::rc::Rc;
 
 use super::device::{Buffer, Device, Purpose, launch};
-use super::functions::Functions;
-use super::tensor::{Format, int};
+use super::functions::Kernels;
+use super::tensor::int;
 use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayout, CacheRow};
 use crate::recipe::{NativeDtype, PAGE_TOKENS};
 use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
+pub use layout::SideLayout;
+use layout::lay_out;
 pub use pool::Page;
 use pool::{Pool, PoolShape};
 
@@ -23,18 +26,6 @@ use pool::{Pool, PoolShape};
 const PAGE: usize = PAGE_TOKENS as usize;
 /// Chunks of tokens that are searched side by side.
 const SEARCHED: u32 = 64;
-
-/// One component of one layer; layout as in the kernels.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct SideLayout {
-    format: i32,
-    dynamic: i32,
-    scale: f32,
-    elements: u32,
-    scales: u32,
-    counts: u32,
-}
 
 /// Physical cache of all layers and slots.
 pub struct CudaCache {
@@ -224,11 +215,7 @@ impl CudaCache {
     ///
     /// # Errors
     /// [`BackendError::Device`].
-    pub fn totals(
-        &self,
-        functions: &Functions,
-        slot: usize,
-    ) -> Result<Vec<KvTotals>, BackendError> {
+    pub fn totals(&self, kernels: &Kernels, slot: usize) -> Result<Vec<KvTotals>, BackendError> {
         let sides = self.sides.len() * 2;
         let out = self
             .device
@@ -236,9 +223,7 @@ impl CudaCache {
         let (arguments, _tokens) = self.slot_arguments(slot)?;
         let (to, grid) = (out.pointer(), (sides as u32, 1, 1));
         // SAFETY: one result per layer and side; the tables cover the slot's tokens.
-        unsafe {
-            launch!(self.device, functions.get("slot_totals")?, grid, 256, 0; arguments, to)
-        }?;
+        unsafe { launch!(self.device, kernels.get("slot_totals")?, grid, 256, 0; arguments, to) }?;
         let found: Vec<Totals> = out.read(sides)?;
         let totals = |layer: usize, side: usize| {
             self.component_totals(
@@ -287,11 +272,7 @@ impl CudaCache {
     ///
     /// # Errors
     /// [`BackendError::Device`].
-    pub fn absmax(
-        &self,
-        functions: &Functions,
-        slot: usize,
-    ) -> Result<Vec<LayerAbsmax>, BackendError> {
+    pub fn absmax(&self, kernels: &Kernels, slot: usize) -> Result<Vec<LayerAbsmax>, BackendError> {
         let sides = self.sides.len() * 2;
         let out = self
             .device
@@ -299,9 +280,7 @@ impl CudaCache {
         let (arguments, _tokens) = self.slot_arguments(slot)?;
         let (to, grid) = (out.pointer(), (sides as u32, SEARCHED, 1));
         // SAFETY: as in `totals`.
-        unsafe {
-            launch!(self.device, functions.get("slot_absmax")?, grid, 256, 0; arguments, to)
-        }?;
+        unsafe { launch!(self.device, kernels.get("slot_absmax")?, grid, 256, 0; arguments, to) }?;
         let found: Vec<f32> = out.read(sides)?;
         Ok(found
             .chunks_exact(2)
@@ -328,134 +307,5 @@ impl CudaCache {
     }
 }
 
-/// Where each component of each layer lies in a page, and the page's bytes of stored elements and
-/// of counters.
-fn lay_out(
-    storages: &[[Storage; 2]],
-    kv_heads: usize,
-    head_dim: usize,
-) -> (Vec<[SideLayout; 2]>, usize, usize) {
-    let (mut stored, mut counts) = (0, 0);
-    let take = |from: &mut usize, bytes: usize| {
-        let first = *from;
-        *from += bytes;
-        u32::try_from(first).expect("pages below 4 GiB")
-    };
-    let vectors = kv_heads * PAGE;
-    let mut sides = Vec::with_capacity(storages.len());
-    for layer in storages {
-        let elements = layer.map(|storage| {
-            let width = if matches!(storage, Storage::Native(_)) {
-                2
-            } else {
-                1
-            };
-            take(&mut stored, vectors * head_dim * width)
-        });
-        let mut side = |which: usize| {
-            let (dynamic, scale) = match layer[which] {
-                Storage::Native(_) => (false, 1.0),
-                Storage::Fixed(_, _, scale) => (false, scale),
-                Storage::Dynamic(..) => (true, 1.0),
-            };
-            let quantised = !matches!(layer[which], Storage::Native(_));
-            SideLayout {
-                format: Format::of_storage(layer[which]) as i32,
-                dynamic: i32::from(dynamic),
-                scale,
-                elements: elements[which],
-                scales: take(&mut stored, if dynamic { vectors * 4 } else { 0 }),
-                counts: take(&mut counts, if quantised { vectors * 4 } else { 0 }),
-            }
-        };
-        sides.push([side(0), side(1)]);
-    }
-    (sides, stored, counts)
-}
-
 #[cfg(test)]
-impl CudaCache {
-    /// Decodes one token's keys and values from its page's bytes.
-    pub fn read_token(
-        &self,
-        layer: usize,
-        slot: usize,
-        token: usize,
-    ) -> Result<[Vec<f32>; 2], BackendError> {
-        use crate::recipe::float8;
-        let page = self.slots[slot].pages[token / PAGE];
-        let bytes = self.pool.read(page)?;
-        let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-        let width = self.layout.head_dim;
-        let side = |which: usize| {
-            let side = self.sides[layer][which];
-            let element = |head: usize, d: usize| {
-                let vector = head * PAGE + token % PAGE;
-                let at = side.elements as usize;
-                match self.storages[layer][which] {
-                    Storage::Native(native) => {
-                        let at = at + 2 * (vector * width + d);
-                        let bits = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-                        match native {
-                            NativeDtype::F16 => half::f16::from_bits(bits).to_f32(),
-                            NativeDtype::Bf16 => half::bf16::from_bits(bits).to_f32(),
-                        }
-                    }
-                    Storage::Fixed(format, _, scale) => {
-                        float8::dequantise(format, bytes[at + vector * width + d], scale)
-                    }
-                    Storage::Dynamic(format, _) => {
-                        let scale = f32::from_le_bytes(word(side.scales as usize + 4 * vector));
-                        float8::dequantise(format, bytes[at + vector * width + d], scale)
-                    }
-                }
-            };
-            (0..self.layout.kv_heads)
-                .flat_map(|head| (0..width).map(move |d| (head, d)))
-                .map(|(head, d)| element(head, d))
-                .collect()
-        };
-        Ok([side(0), side(1)])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::conformance::Shape as TestShape;
-    use crate::recipe::{CacheShape, bytes_per_token};
-
-    #[test]
-    fn a_page_has_the_bytes_that_recipes_are_priced_by() {
-        let shape = TestShape {
-            layers: 3,
-            heads: 4,
-            kv_heads: 2,
-            head_dim: 24,
-        };
-        for recipe in [
-            "native",
-            "AF",
-            "AD",
-            "RD",
-            "SD",
-            "k=int8:dynamic,v=e4m3:fixed,skip-layers=0",
-        ] {
-            let layout = shape.layout(recipe, NativeDtype::F16);
-            let storages = storage::of_layers(&layout, "cuda").unwrap();
-            let (sides, stored, _) = lay_out(&storages, 2, 24);
-            let cache = CacheShape {
-                layers: 3,
-                kv_heads: 2,
-                head_dim: 24,
-            };
-            assert_eq!(
-                stored as u64,
-                16 * bytes_per_token(&layout.recipe, &cache),
-                "{recipe}"
-            );
-            // Copies of 16 bytes start at multiples of 16.
-            assert!(sides.iter().flatten().all(|side| side.elements % 16 == 0));
-        }
-    }
-}
+mod testing;

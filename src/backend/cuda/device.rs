@@ -11,6 +11,7 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, DriverEr
 use cudarc::nvrtc::Ptx;
 
 use super::library::{self, Needed};
+pub use super::memory::Buffer;
 use crate::backend::BackendError;
 
 /// Least compute capability: 16-bit matrix instructions on BF16, asynchronous copies.
@@ -42,12 +43,12 @@ pub const PURPOSES: [(Purpose, &str); 4] = [
 
 /// A GPU with one stream, in whose order everything happens. Belongs to one thread.
 pub struct Device {
-    context: Arc<CudaContext>,
-    stream: Arc<CudaStream>,
+    pub(super) context: Arc<CudaContext>,
+    pub(super) stream: Arc<CudaStream>,
     name: String,
     capability: (i32, i32),
     shared_limit: usize,
-    allocated: [Cell<u64>; PURPOSES.len()],
+    pub(super) allocated: [Cell<u64>; PURPOSES.len()],
 }
 
 /// Grid of a launch.
@@ -144,16 +145,11 @@ impl Device {
         .map_err(|error| self.out_of_memory(bytes, purpose, error))?;
         let counter = &self.allocated[purpose as usize];
         counter.set(counter.get() + bytes as u64);
-        Ok(Buffer {
-            device: Rc::clone(self),
-            pointer,
-            bytes,
-            purpose,
-        })
+        Ok(Buffer::new(Rc::clone(self), pointer, bytes, purpose))
     }
 
     /// What comes and goes with every pass must not wait for the device.
-    fn in_stream_order(&self, purpose: Purpose) -> bool {
+    pub(super) fn in_stream_order(&self, purpose: Purpose) -> bool {
         purpose == Purpose::Staging && self.context.has_async_alloc()
     }
 
@@ -324,98 +320,4 @@ fn describe(error: DriverError) -> String {
 /// Turns a driver error into a message about what was being done.
 pub(super) fn failed(what: impl Display) -> impl FnOnce(DriverError) -> BackendError {
     move |error| BackendError::Device(format!("cuda: {what}: {}", describe(error)))
-}
-
-/// Device memory.
-pub struct Buffer {
-    device: Rc<Device>,
-    pointer: u64,
-    bytes: usize,
-    purpose: Purpose,
-}
-
-impl Buffer {
-    /// Address on the device.
-    pub fn pointer(&self) -> u64 {
-        self.pointer
-    }
-
-    /// Size.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Makes room for `bytes`; contents are lost where it grows.
-    ///
-    /// # Errors
-    /// As [`Device::allocate`].
-    pub fn reserve(&mut self, bytes: usize) -> Result<(), BackendError> {
-        if bytes > self.bytes {
-            *self = self.device.allocate(bytes, self.purpose)?;
-        }
-        Ok(())
-    }
-
-    /// Copies to the start of the buffer, which grows where it is too small.
-    ///
-    /// # Errors
-    /// [`BackendError::Device`].
-    pub fn write<T: Copy>(&mut self, data: &[T]) -> Result<(), BackendError> {
-        self.reserve(size_of_val(data))?;
-        if data.is_empty() {
-            return Ok(());
-        }
-        let stream = self.device.stream.cu_stream();
-        // SAFETY: the buffer is large enough; pageable memory may be reused when the call returns.
-        unsafe { result::memcpy_htod_async(self.pointer, data, stream) }
-            .map_err(failed("a copy to the device"))
-    }
-
-    /// Copies `count` elements from the start of the buffer, once everything before is done.
-    ///
-    /// # Errors
-    /// [`BackendError::Device`]: also where an earlier kernel failed.
-    ///
-    /// # Panics
-    /// Where the buffer is smaller.
-    pub fn read<T: Copy + Default>(&self, count: usize) -> Result<Vec<T>, BackendError> {
-        let mut data = vec![T::default(); count];
-        assert!(size_of_val(&data[..]) <= self.bytes, "bytes of a buffer");
-        if count > 0 {
-            let stream = self.device.stream.cu_stream();
-            // SAFETY: the buffer is large enough, and the copy ends before `data` is used.
-            unsafe { result::memcpy_dtoh_async(&mut data, self.pointer, stream) }
-                .map_err(failed("a copy from the device"))?;
-        }
-        self.device.synchronize()?;
-        Ok(data)
-    }
-
-    /// Sets every byte.
-    ///
-    /// # Errors
-    /// [`BackendError::Device`].
-    pub fn fill(&mut self, byte: u8) -> Result<(), BackendError> {
-        let stream = self.device.stream.cu_stream();
-        // SAFETY: the range is the buffer's own.
-        unsafe { result::memset_d8_async(self.pointer, byte, self.bytes, stream) }
-            .map_err(failed("filling memory"))
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        let counter = &self.device.allocated[self.purpose as usize];
-        counter.set(counter.get() - self.bytes as u64);
-        // SAFETY: allocated by `allocate` in the same way and freed once, after kernels that use it.
-        let freed = unsafe {
-            if self.device.in_stream_order(self.purpose) {
-                result::free_async(self.pointer, self.device.stream.cu_stream())
-            } else {
-                result::stream::synchronize(self.device.stream.cu_stream())
-                    .and_then(|()| result::free_sync(self.pointer))
-            }
-        };
-        self.device.context.record_err(freed);
-    }
 }

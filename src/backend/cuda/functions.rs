@@ -7,12 +7,12 @@ use std::rc::Rc;
 use cudarc::driver::CudaFunction;
 
 use super::compile::{self, Unit};
-use super::device::Device;
+use super::device::{Device, Grid};
 use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
@@ -21,6 +21,7 @@ const NAMES: [&str; 16] = [
     "gather",
     "add_bias",
     "to_half",
+    "to_float",
     "product_large",
     "product_small",
     "compare",
@@ -63,14 +64,16 @@ pub struct AttentionFunctions {
     pub merge: CudaFunction,
 }
 
-/// Kernels by name, attention by kind; the latter are compiled when first asked for.
-pub struct Functions {
-    device: Rc<Device>,
+/// A device and its kernels: by name, attention by kind; the latter are compiled when first asked
+/// for.
+pub struct Kernels {
+    /// The device.
+    pub device: Rc<Device>,
     rows: HashMap<&'static str, CudaFunction>,
     attention: RefCell<HashMap<AttentionKind, Rc<AttentionFunctions>>>,
 }
 
-impl Functions {
+impl Kernels {
     /// Compiles and loads everything but attention.
     ///
     /// # Errors
@@ -82,7 +85,7 @@ impl Functions {
         for name in NAMES {
             rows.insert(name, device.function(&module, name, 0)?);
         }
-        Ok(Functions {
+        Ok(Kernels {
             device: Rc::clone(device),
             rows,
             attention: RefCell::default(),
@@ -96,6 +99,22 @@ impl Functions {
     pub fn get(&self, name: &str) -> Result<&CudaFunction, BackendError> {
         let missing = || BackendError::Device(format!("cuda: no kernel `{name}`"));
         self.rows.get(name).ok_or_else(missing)
+    }
+
+    /// Starts a kernel over `blocks` blocks, unless there is nothing to do.
+    ///
+    /// # Errors
+    /// What `start` reports.
+    pub fn start(
+        &self,
+        name: &str,
+        blocks: u32,
+        start: impl FnOnce(&CudaFunction, Grid) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        start(self.get(name)?, (blocks, 1, 1))
     }
 
     /// Attention of a kind.

@@ -1,9 +1,9 @@
 //! Matrix products whose rows have the same bits whatever their number.
 //!
 //! For a shape that is met for the first time, cuBLASLt names an algorithm for each range of row
-//! counts, none of which may split a sum. They are run against each other on noise: where all give
-//! the same bits, they are used. Else one of them serves every row count, if its own rows agree at
-//! several. Else, and where the library is missing or the shape is not aligned, the kernels of
+//! counts, none of which may split a sum. They are run against each other on noise: a range whose
+//! algorithm gives other bits takes that of a neighbour. Where a range is left without one, and
+//! where the library is missing or the shape is not aligned, the kernels of
 //! this crate are used, which sum in one order by construction.
 
 pub mod lt;
@@ -12,8 +12,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::device::{Buffer, Device, Purpose, launch};
-use super::functions::Functions;
+use super::device::{Buffer, Purpose, launch};
+use super::functions::Kernels;
 use super::tensor::{CudaTensor, CudaWeight, Format, blocks, int};
 use crate::backend::BackendError;
 use lt::{Algorithm, Library, Operands, Problem};
@@ -61,8 +61,7 @@ struct ProductArguments {
 
 /// Products on one device.
 pub struct Products {
-    device: Rc<Device>,
-    functions: Rc<Functions>,
+    kernels: Rc<Kernels>,
     library: Option<Library>,
     plans: RefCell<HashMap<Shape, Rc<Plan>>>,
     problems: RefCell<HashMap<(Shape, usize), Rc<Problem>>>,
@@ -73,15 +72,14 @@ impl Products {
     ///
     /// # Errors
     /// [`BackendError::Device`] where the device fails.
-    pub fn new(device: &Rc<Device>, functions: &Rc<Functions>) -> Result<Self, BackendError> {
+    pub fn new(kernels: &Rc<Kernels>) -> Result<Self, BackendError> {
         let library = match lt::version() {
-            Ok(_) => Some(Library::new(device)?),
+            Ok(_) => Some(Library::new(&kernels.device)?),
             // Slower, and no less right.
             Err(_) => None,
         };
         Ok(Products {
-            device: Rc::clone(device),
-            functions: Rc::clone(functions),
+            kernels: Rc::clone(kernels),
             library,
             plans: RefCell::default(),
             problems: RefCell::default(),
@@ -103,8 +101,17 @@ impl Products {
             x.width == weight.inner && out.width == weight.out && out.rows == x.rows,
             "shape of a product"
         );
-        let exact = weight.format == Format::F32 && (!add || out.exact);
-        out.changed(exact);
+        let operand = match weight.format {
+            Format::F32 if add => out.operand,
+            Format::F32 => None,
+            format => Some(format),
+        };
+        let to = if add {
+            out.changed(&self.kernels)?
+        } else {
+            out.written(operand)
+        };
+        out.operand = operand;
         if x.rows == 0 {
             return Ok(());
         }
@@ -117,18 +124,18 @@ impl Products {
         match (&*plan, &self.library) {
             (Plan::Library(algorithms), Some(library)) => {
                 let input = match weight.format {
-                    Format::F32 => x.data.pointer(),
-                    format => x.half(&self.device, &self.functions, format)?,
+                    Format::F32 => x.float(&self.kernels)?,
+                    format => x.half(&self.kernels, format)?,
                 };
                 let operands = Operands {
                     x: input,
                     weight: weight.data.pointer(),
-                    out: out.data.pointer(),
+                    out: to,
                 };
                 let problem = self.problem(shape, x.rows)?;
                 library.start(&problem, &algorithms[range(x.rows)], operands, add)
             }
-            _ => self.start_own(x.data.pointer(), weight, out.data.pointer(), x.rows, add),
+            _ => self.start_own(x.float(&self.kernels)?, weight, to, x.rows, add),
         }
     }
 
@@ -180,7 +187,7 @@ impl Products {
         };
         let grid = (blocks(weight.out, tile), blocks(rows, tile), 1);
         // SAFETY: the operands have the sizes that the arguments state.
-        unsafe { launch!(self.device, self.functions.get(name)?, grid, 256, 0; arguments) }
+        unsafe { launch!(self.kernels.device, self.kernels.get(name)?, grid, 256, 0; arguments) }
     }
 
     fn plan(&self, shape: Shape, weight: &CudaWeight) -> Result<Rc<Plan>, BackendError> {
@@ -227,13 +234,13 @@ impl<'a> Trial<'a> {
         shape: Shape,
         weight: &'a CudaWeight,
     ) -> Result<Self, BackendError> {
-        let device = &products.device;
+        let device = &products.kernels.device;
         let rows = COMPARED[COMPARED.len() - 1];
         let mut noise = CudaTensor::new(device, rows, shape.inner)?;
-        noise.data.write(&noise_of(rows * shape.inner))?;
+        noise.write(&noise_of(rows * shape.inner))?;
         let x = match shape.format {
-            Format::F32 => noise.data.pointer(),
-            format => noise.half(device, &products.functions, format)?,
+            Format::F32 => noise.float(&products.kernels)?,
+            format => noise.half(&products.kernels, format)?,
         };
         let out = || device.allocate(rows * shape.columns * 4, Purpose::Staging);
         Ok(Trial {
@@ -248,6 +255,8 @@ impl<'a> Trial<'a> {
         })
     }
 
+    /// The algorithms of most ranges that agree with one another, each range having its fastest
+    /// where that agrees, else the nearest range's.
     fn plan(&mut self) -> Result<Plan, BackendError> {
         let mut fastest = Vec::new();
         for rows in RANGES {
@@ -256,56 +265,70 @@ impl<'a> Trial<'a> {
                 None => return Ok(Plan::Own),
             }
         }
-        if self.agree(&fastest)? {
-            return Ok(Plan::Library(fastest));
-        }
-        for pinned in [
-            fastest[range(256)],
-            fastest[range(64)],
-            fastest[range(2048)],
-        ] {
-            let everywhere = vec![pinned; RANGES.len()];
-            if self.agree(&everywhere)? {
-                return Ok(Plan::Library(everywhere));
+        for reference in [8192, 512, 256, 64].map(range) {
+            if let Some(plan) = self.around(&fastest, reference)? {
+                return Ok(Plan::Library(plan));
             }
         }
         Ok(Plan::Own)
     }
 
-    /// Whether rows have the same bits at every compared count, by the algorithm of its range and
-    /// by every other one that accepts it.
-    fn agree(&mut self, algorithms: &[Algorithm]) -> Result<bool, BackendError> {
+    /// An algorithm for every range that has the bits of the reference's; `None` where a range has
+    /// none.
+    fn around(
+        &mut self,
+        fastest: &[Algorithm],
+        reference: usize,
+    ) -> Result<Option<Vec<Algorithm>>, BackendError> {
         let most = COMPARED[COMPARED.len() - 1];
-        if !self.accepted(algorithms)? {
-            return Ok(false);
+        if !self
+            .library
+            .accepts(self.shape, most, &fastest[reference])?
+        {
+            return Ok(None);
         }
-        self.run(most, &algorithms[range(most)], true)?;
-        for rows in COMPARED {
-            let own = &algorithms[range(rows)];
-            if !self.repeats(rows, own)? {
-                return Ok(false);
-            }
-        }
-        for algorithm in algorithms {
-            let accepts = self.library.accepts(self.shape, most, algorithm)?;
-            if accepts && !self.repeats(most, algorithm)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Whether every algorithm can do both ends of its range.
-    fn accepted(&self, algorithms: &[Algorithm]) -> Result<bool, BackendError> {
-        let firsts = [1].into_iter().chain(RANGES.map(|most| most + 1));
-        for ((first, last), algorithm) in firsts.zip(RANGES).zip(algorithms) {
-            for rows in [first.min(last), last] {
-                if !self.library.accepts(self.shape, rows, algorithm)? {
-                    return Ok(false);
+        self.run(most, &fastest[reference], true)?;
+        let mut chosen = Vec::new();
+        for own in 0..RANGES.len() {
+            let mut candidates: Vec<usize> = (0..RANGES.len()).collect();
+            candidates.sort_by_key(|&other| other.abs_diff(own));
+            let mut found = None;
+            for candidate in candidates {
+                if self.agrees(own, &fastest[candidate])? {
+                    found = Some(fastest[candidate]);
+                    break;
                 }
             }
+            match found {
+                Some(algorithm) => chosen.push(algorithm),
+                None => return Ok(None),
+            }
         }
-        Ok(true)
+        Ok(Some(chosen))
+    }
+
+    /// Whether an algorithm can do all of a range and gives the reference's bits there: at the
+    /// compared row counts of the range, and at the most that are compared where it accepts those.
+    fn agrees(&mut self, own: usize, algorithm: &Algorithm) -> Result<bool, BackendError> {
+        let least = if own == 0 { 1 } else { RANGES[own - 1] + 1 };
+        for rows in [least, RANGES[own]] {
+            if !self.library.accepts(self.shape, rows, algorithm)? {
+                return Ok(false);
+            }
+        }
+        let most = COMPARED[COMPARED.len() - 1];
+        let ends = [least, RANGES[own]]
+            .into_iter()
+            .filter(|&rows| rows <= most);
+        let inside = COMPARED.into_iter().filter(|&rows| range(rows) == own);
+        for rows in ends.chain(inside) {
+            if !self.repeats(rows, algorithm)? {
+                return Ok(false);
+            }
+        }
+        let accepts = self.library.accepts(self.shape, most, algorithm)?;
+        // What cannot be compared is not used.
+        Ok(accepts && self.repeats(most, algorithm)?)
     }
 
     fn run(&self, rows: usize, algorithm: &Algorithm, reference: bool) -> Result<(), BackendError> {
@@ -328,7 +351,7 @@ impl<'a> Trial<'a> {
         debug_assert!(rows <= self.noise.rows, "rows of noise");
         self.found.fill(0xff)?;
         self.run(rows, algorithm, false)?;
-        let device = &self.products.device;
+        let device = &self.products.kernels.device;
         let count = device.upload(&[0_u32], Purpose::Staging)?;
         let elements = (rows * self.shape.columns) as i64;
         let (a, b, to) = (
@@ -336,7 +359,7 @@ impl<'a> Trial<'a> {
             self.found.pointer(),
             count.pointer(),
         );
-        let function = self.products.functions.get("compare")?;
+        let function = self.products.kernels.get("compare")?;
         // SAFETY: both outputs hold at least `elements` elements.
         unsafe { launch!(device, function, (1024, 1, 1), 256, 0; a, b, elements, to) }?;
         Ok(count.read::<u32>(1)? == [0])

@@ -1,9 +1,7 @@
 //! Reading logits: results of a kernel per row, and which of them are errors.
 
-use std::rc::Rc;
-
-use super::device::{Device, Purpose, launch};
-use super::functions::Functions;
+use super::device::{Purpose, launch};
+use super::functions::Kernels;
 use super::tensor::{CudaTensor, int};
 use crate::backend::BackendError;
 
@@ -29,19 +27,16 @@ struct Likelihood {
 ///
 /// # Errors
 /// [`BackendError::NotFinite`] names the first row that holds NaN.
-pub fn argmax(
-    device: &Rc<Device>,
-    functions: &Functions,
-    logits: &CudaTensor,
-) -> Result<Vec<u32>, BackendError> {
+pub fn argmax(kernels: &Kernels, logits: &CudaTensor) -> Result<Vec<u32>, BackendError> {
     if logits.rows == 0 {
         return Ok(Vec::new());
     }
+    let device = &kernels.device;
     let out = device.allocate(logits.rows * size_of::<Choice>(), Purpose::Staging)?;
-    let (from, width, to) = (logits.data.pointer(), int(logits.width), out.pointer());
+    let (from, width, to) = (logits.float(kernels)?, int(logits.width), out.pointer());
     let grid = (logits.rows as u32, 1, 1);
     // SAFETY: one result per row.
-    unsafe { launch!(device, functions.get("argmax")?, grid, 256, 0; from, width, to) }?;
+    unsafe { launch!(device, kernels.get("argmax")?, grid, 256, 0; from, width, to) }?;
     let found: Vec<Choice> = out.read(logits.rows)?;
     let choice = |(row, choice): (usize, Choice)| match choice.nan {
         NONE => Ok(choice.index),
@@ -56,8 +51,7 @@ pub fn argmax(
 /// [`BackendError::NotFinite`] names the first row that holds NaN or whose largest logit is not
 /// finite.
 pub fn nll(
-    device: &Rc<Device>,
-    functions: &Functions,
+    kernels: &Kernels,
     logits: &CudaTensor,
     targets: &[u32],
 ) -> Result<Vec<f64>, BackendError> {
@@ -71,13 +65,14 @@ pub fn nll(
     if logits.rows == 0 {
         return Ok(Vec::new());
     }
+    let device = &kernels.device;
     let out = device.allocate(logits.rows * size_of::<Likelihood>(), Purpose::Staging)?;
     let targets = device.upload(targets, Purpose::Staging)?;
-    let (from, width) = (logits.data.pointer(), int(logits.width));
+    let (from, width) = (logits.float(kernels)?, int(logits.width));
     let (targets, to) = (targets.pointer(), out.pointer());
     let grid = (logits.rows as u32, 1, 1);
     // SAFETY: one result per row, targets lie within rows.
-    unsafe { launch!(device, functions.get("nll")?, grid, 256, 0; from, width, targets, to) }?;
+    unsafe { launch!(device, kernels.get("nll")?, grid, 256, 0; from, width, targets, to) }?;
     let found: Vec<Likelihood> = out.read(logits.rows)?;
     let value = |(row, found): (usize, Likelihood)| match found {
         Likelihood { nan, .. } if nan != NONE => Err(not_a_number(row, nan)),

@@ -1,10 +1,10 @@
 //! Activations, weights and vectors on the device.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::device::{Buffer, Device, Purpose, launch};
-use super::functions::Functions;
+use super::functions::Kernels;
 use crate::backend::storage::Storage;
 use crate::backend::{BackendError, TensorData};
 use crate::recipe::{ByteFormat, NativeDtype};
@@ -86,21 +86,33 @@ pub struct CudaVector {
     pub(super) width: usize,
 }
 
-/// Activations `[rows, width]`, row-major in f32.
+/// Activations `[rows, width]`, row-major, in f32 and in the 16-bit format of products.
+///
+/// What is computed from 16-bit weights and read by products only is written in 16 bits only; the
+/// other form is made when it is asked for.
 pub struct CudaTensor {
-    pub(super) data: Buffer,
+    data: Buffer,
     pub(super) rows: usize,
     pub(super) width: usize,
-    /// Computed from f32 weights: attention then keeps more than 16 bits of queries and weights.
-    pub(super) exact: bool,
-    /// The same numbers in 16 bits, made on demand for products.
+    /// The 16-bit format of the weights that this was computed from; `None` for f32 ones, beside
+    /// which nothing is rounded.
+    pub(super) operand: Option<Format>,
     half: RefCell<Option<Half>>,
+    /// Whether `data` holds the elements.
+    has_float: Cell<bool>,
 }
 
 struct Half {
     data: Buffer,
-    /// What it holds; `None` once the tensor changed.
+    /// What it holds; `None` where the tensor changed since.
     format: Option<Format>,
+}
+
+/// Where a kernel writes: address and format.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    pub(super) pointer: u64,
+    pub(super) format: Format,
 }
 
 impl CudaTensor {
@@ -113,8 +125,9 @@ impl CudaTensor {
             data: device.allocate(rows * width * 4, Purpose::Staging)?,
             rows,
             width,
-            exact: false,
+            operand: None,
             half: RefCell::new(None),
+            has_float: Cell::new(true),
         })
     }
 
@@ -122,48 +135,118 @@ impl CudaTensor {
         self.rows * self.width
     }
 
+    /// Sets the number of rows; contents are lost.
     pub(super) fn resize(&mut self, rows: usize) -> Result<(), BackendError> {
         self.rows = rows;
-        self.changed(self.exact);
+        self.written(self.operand);
         self.data.reserve(rows * self.width * 4)
     }
 
-    /// Notes that the elements are about to change, and from what they come.
-    pub(super) fn changed(&mut self, exact: bool) {
-        self.exact = exact;
+    /// Copies rows from the host.
+    pub(super) fn write(&mut self, data: &[f32]) -> Result<(), BackendError> {
+        self.written(None);
+        self.data.write(data)
+    }
+
+    /// Copies the rows to the host.
+    pub(super) fn read(&self, kernels: &Kernels) -> Result<Vec<f32>, BackendError> {
+        self.float(kernels)?;
+        self.data.read(self.elements())
+    }
+
+    /// Address to which the elements are about to be written in f32.
+    pub(super) fn written(&mut self, operand: Option<Format>) -> u64 {
+        self.operand = operand;
+        self.has_float.set(true);
         if let Some(half) = self.half.get_mut() {
             half.format = None;
         }
+        self.data.pointer()
+    }
+
+    /// The same for what products alone will read: in 16 bits where they come from 16-bit weights.
+    pub(super) fn written_for_products(
+        &mut self,
+        kernels: &Kernels,
+        operand: Option<Format>,
+    ) -> Result<Target, BackendError> {
+        let pointer = self.written(operand);
+        let Some(format) = operand else {
+            let format = Format::F32;
+            return Ok(Target { pointer, format });
+        };
+        self.has_float.set(false);
+        let pointer = self.half_buffer(kernels, Some(format))?;
+        Ok(Target { pointer, format })
+    }
+
+    /// Address of the elements in f32, which are about to be changed in place.
+    pub(super) fn changed(&mut self, kernels: &Kernels) -> Result<u64, BackendError> {
+        self.float(kernels)?;
+        Ok(self.written(self.operand))
+    }
+
+    /// Address of the elements in f32.
+    pub(super) fn float(&self, kernels: &Kernels) -> Result<u64, BackendError> {
+        if !self.has_float.get() {
+            let half = self.half.borrow();
+            let Some((from, format)) = half
+                .as_ref()
+                .and_then(|half| Some((half.data.pointer(), half.format?)))
+            else {
+                return Err(BackendError::Device(
+                    "cuda: a tensor without elements".into(),
+                ));
+            };
+            let (to, elements) = (self.data.pointer(), self.elements() as i64);
+            kernels.start(
+                "to_float",
+                blocks(self.elements(), 256),
+                |function, grid| {
+                    // SAFETY: both buffers hold `elements` elements.
+                    unsafe {
+                        launch!(kernels.device, function, grid, 256, 0;
+                        from, to, elements, format as i32)
+                    }
+                },
+            )?;
+            self.has_float.set(true);
+        }
+        Ok(self.data.pointer())
     }
 
     /// Address of the elements in a 16-bit format.
-    pub(super) fn half(
-        &self,
-        device: &Rc<Device>,
-        functions: &Functions,
-        format: Format,
-    ) -> Result<u64, BackendError> {
+    pub(super) fn half(&self, kernels: &Kernels, format: Format) -> Result<u64, BackendError> {
+        if let Some(half) = &*self.half.borrow()
+            && half.format == Some(format)
+        {
+            return Ok(half.data.pointer());
+        }
+        let from = self.float(kernels)?;
+        let to = self.half_buffer(kernels, Some(format))?;
+        let elements = self.elements() as i64;
+        kernels.start("to_half", blocks(self.elements(), 1024), |function, grid| {
+            // SAFETY: both buffers hold `elements` elements.
+            unsafe {
+                launch!(kernels.device, function, grid, 256, 0; from, to, elements, format as i32)
+            }
+        })?;
+        Ok(to)
+    }
+
+    /// Room for the 16-bit form, which will hold `format`.
+    fn half_buffer(&self, kernels: &Kernels, format: Option<Format>) -> Result<u64, BackendError> {
         let bytes = self.elements() * 2;
         let mut half = self.half.borrow_mut();
         let half = match half.as_mut() {
             Some(half) => half,
             None => half.insert(Half {
-                data: device.allocate(bytes, Purpose::Staging)?,
+                data: kernels.device.allocate(bytes, Purpose::Staging)?,
                 format: None,
             }),
         };
-        if half.format != Some(format) {
-            half.data.reserve(bytes)?;
-            let (from, to) = (self.data.pointer(), half.data.pointer());
-            let elements = self.elements() as i64;
-            let blocks = blocks(self.elements().div_ceil(4), 256);
-            // SAFETY: both buffers hold `elements` elements.
-            unsafe {
-                launch!(device, functions.get("to_half")?, (blocks, 1, 1), 256, 0;
-                    from, to, elements, format as i32)
-            }?;
-            half.format = Some(format);
-        }
+        half.data.reserve(bytes)?;
+        half.format = format;
         Ok(half.data.pointer())
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
+use crate::backend::{Backend, TensorData};
 use crate::recipe::NativeDtype;
 
 const TOLERANCE: Tolerance = Tolerance {

@@ -22,11 +22,14 @@
 #define TILE_BYTES (TILE * STRIDE * 2)
 #define RAW_BYTES (TILE * HD)            // a tile of one-byte elements as stored
 #define LOWEST (-1e30f)
+// Blocks of prompts that should share a multiprocessor: more hide each other's waits, as long as
+// registers suffice.
+#define MANY_BLOCKS (HD <= 128 && !EXACT ? 2 : 1)
 #define PARTS (EXACT + 1)
 #define OPERAND (BF16 ? FORMAT_BF16 : FORMAT_F16)
 
 struct Attention {
-  const float* q; float* out;            // [rows, heads * HD]
+  const float* q; void* out;             // [rows, heads * HD], out in out_format
   float* partial; float2* partial_sums;  // [long rows][heads][spans][HD], and (largest, sum)
   const Page* table; int max_pages;      // [slots][max_pages]
   const int2* rows;                      // slot, position
@@ -34,7 +37,7 @@ struct Attention {
   const int4* blocks;                    // slot, first member, members, first long row or -1
   const int2* jobs;                      // block, span
   const int* lasts;                      // largest position of a block
-  int heads, kv_heads, spans;
+  int heads, kv_heads, spans, out_format;
   float factor;                          // log2(e) / sqrt(HD)
   Side k, v;
 };
@@ -90,6 +93,7 @@ DEV u32 widen(int format, u32 b) {
 // Starts to copy one side of the tile at `token0` as it is stored, WIDTH bytes per vector; what lies
 // beyond `last` becomes zero: whatever bytes are there never enter arithmetic.
 template <int THREADS, int WIDTH> DEV void fetch_vectors(u32 elements, const Page* pages, int head, int token0, int last, char* to) {
+#pragma unroll 2
   for (int i = threadIdx.x; i < TILE / PAGE * WIDTH; i += THREADS) {
     int page = i / WIDTH, c = i % WIDTH;                 // 16-byte piece c of a page's head
     int left = (last + 1 - token0 - page * PAGE) * WIDTH - c * 16;
@@ -108,6 +112,7 @@ template <int THREADS> DEV void fetch(const Side& side, const Page* pages, int h
 
 // Stored bytes of a tile become operands.
 template <int THREADS> DEV void convert(int format, const char* raw, char* tile) {
+#pragma unroll 2
   for (int i = threadIdx.x; i < TILE * (HD / 8); i += THREADS) {
     int token = i / (HD / 8), c = i % (HD / 8);
     uint2 b = *(const uint2*)(raw + token * HD + c * 8);
@@ -171,10 +176,8 @@ template <int DOWN, int ACROSS> DEV void attend_span(const Attention& a) {
   if (thread < TILE) {
     key_scale = fetch_scale(a.k, pages, head, tile0 * TILE + thread, last);
     value_scale = fetch_scale(a.v, pages, head, tile0 * TILE + thread, last);
-    scales->key[thread] = a.factor * unscaled(a.k);
-    scales->shift[thread] = 0.f;
-    scales->inverse[thread] = 1.f;
   }
+  float constant_key = a.factor * unscaled(a.k);
   for (int i = thread; i < ROWS * HDP; i += THREADS) {
     int row = i / HDP, d = i % HDP, member = row / group;
     float x = 0.f;
@@ -259,14 +262,20 @@ template <int DOWN, int ACROSS> DEV void attend_span(const Attention& a) {
     }
 
     float top0 = largest0, top1 = largest1;
+    int beyond0 = see0 - tile * TILE, beyond1 = see1 - tile * TILE;  // last visible token of the tile
+    bool masked = __any_sync(WARP, beyond0 < TILE - 1 || beyond1 < TILE - 1);
 #pragma unroll
     for (int n = 0; n < 8; n++)
 #pragma unroll
       for (int j = 0; j < 2; j++) {
-        int t = n * 8 + (lane & 3) * 2 + j, token = tile * TILE + t;
-        float key = scales->key[t], shift = scales->shift[t];
-        s[n][j] = token > see0 ? NEG_INF : fmaf(s[n][j], key, shift);
-        s[n][j + 2] = token > see1 ? NEG_INF : fmaf(s[n][j + 2], key, shift);
+        int t = n * 8 + (lane & 3) * 2 + j;
+        float key = changing ? scales->key[t] : constant_key, shift = changing ? scales->shift[t] : 0.f;
+        s[n][j] = fmaf(s[n][j], key, shift);
+        s[n][j + 2] = fmaf(s[n][j + 2], key, shift);
+        if (masked) {
+          if (t > beyond0) s[n][j] = NEG_INF;
+          if (t > beyond1) s[n][j + 2] = NEG_INF;
+        }
         top0 = fmaxf(top0, s[n][j]);
         top1 = fmaxf(top1, s[n][j + 2]);
       }
@@ -279,7 +288,7 @@ template <int DOWN, int ACROSS> DEV void attend_span(const Attention& a) {
     for (int n = 0; n < 8; n++)
 #pragma unroll
       for (int j = 0; j < 2; j++) {
-        float inverse = scales->inverse[n * 8 + (lane & 3) * 2 + j];
+        float inverse = changing ? scales->inverse[n * 8 + (lane & 3) * 2 + j] : 1.f;
         s[n][j] = exp2f(s[n][j] - top0);
         s[n][j + 2] = exp2f(s[n][j + 2] - top1);
         weights0 = fmaf(s[n][j], inverse, weights0);
@@ -328,10 +337,11 @@ template <int DOWN, int ACROSS> DEV void attend_span(const Attention& a) {
     if (member >= block.z || see / SPAN < job.y) continue;
     float weights = side ? weights1 : weights0;
     int q_head = head * group + row % group;
-    float* to = a.out + ((i64)a.members[block.y + member] * a.heads + q_head) * HD;
-    if (block.w >= 0) {
+    i64 to = ((i64)a.members[block.y + member] * a.heads + q_head) * HD;
+    bool whole = block.w < 0;
+    if (!whole) {
       i64 at = ((i64)(block.w + member) * a.heads + q_head) * a.spans + job.y;
-      to = a.partial + at * HD;
+      to = at * HD;
       if (across == 0 && (lane & 3) == 0) {
         float2 l;
         l.x = side ? largest1 : largest0; l.y = weights;
@@ -341,10 +351,18 @@ template <int DOWN, int ACROSS> DEV void attend_span(const Attention& a) {
 #pragma unroll
     for (int i = 0; i < BLOCKS; i++)
 #pragma unroll
-      for (int j = 0; j < 4; j++) {
-        int d = (i * ACROSS + across) * 16 + (j >> 1) * 8 + (lane & 3) * 2 + (j & 1);
-        float x = sums[i][j >> 1][side * 2 + (j & 1)];
-        if (d < HD) to[d] = block.w >= 0 ? x : finish(x, weights, scale);
+      for (int j = 0; j < 2; j++) {
+        int d = (i * ACROSS + across) * 16 + j * 8 + (lane & 3) * 2;
+        float2 x;
+        x.x = sums[i][j][side * 2]; x.y = sums[i][j][side * 2 + 1];
+        if (d >= HD) continue;
+        if (!whole) {
+          *(float2*)(a.partial + to + d) = x;
+          continue;
+        }
+        x.x = finish(x.x, weights, scale); x.y = finish(x.y, weights, scale);
+        if (a.out_format == FORMAT_F32) *(float2*)((float*)a.out + to + d) = x;
+        else *(u32*)((u16*)a.out + to + d) = pair(f32_to_half(a.out_format, x.x), f32_to_half(a.out_format, x.y));
       }
   }
 }
@@ -352,7 +370,7 @@ template <int DOWN, int ACROSS> DEV void attend_span(const Attention& a) {
 // Blocks of 16 query rows, four warps together: few rows, many sequences.
 KERNEL(128) attend_few(Attention a) { attend_span<1, 4>(a); }
 // Blocks of 16 * DOWN query rows, a warp for each 16: prompts.
-KERNEL(32 * DOWN_MANY) attend_many(Attention a) { attend_span<DOWN_MANY, 1>(a); }
+extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend_many(Attention a) { attend_span<DOWN_MANY, 1>(a); }
 
 // Merges the spans of long rows in order; grid: blocks' long rows, heads. `long_rows` are rows of
 // the tensor.
@@ -369,6 +387,6 @@ KERNEL(128) merge_spans(Attention a, const int* long_rows) {
       weights = fmaf(l.y, c, weights);
       sum = fmaf(a.partial[(at + i) * HD + d], c, sum);
     }
-    a.out[((i64)row * a.heads + blockIdx.y) * HD + d] = finish(sum, weights, unscaled(a.v));
+    put(a.out, a.out_format, ((i64)row * a.heads + blockIdx.y) * HD + d, finish(sum, weights, unscaled(a.v)));
   }
 }

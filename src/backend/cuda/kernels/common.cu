@@ -47,6 +47,24 @@ DEV float element(const void* data, int format, i64 i) {
   return half_to_f32(format, ((const u16*)data)[i]);
 }
 
+// Four numbers in `format` at element i, a multiple of four.
+DEV void put4(void* out, int format, i64 i, float a, float b, float c, float d) {
+  if (format == FORMAT_F32) {
+    float4 v;
+    v.x = a; v.y = b; v.z = c; v.w = d;
+    *(float4*)((float*)out + i) = v;
+  } else {
+    uint2 h;
+    h.x = f32_to_half(format, a) | (u32)f32_to_half(format, b) << 16;
+    h.y = f32_to_half(format, c) | (u32)f32_to_half(format, d) << 16;
+    *(uint2*)((u16*)out + i) = h;
+  }
+}
+DEV void put(void* out, int format, i64 i, float x) {
+  if (format == FORMAT_F32) ((float*)out)[i] = x;
+  else ((u16*)out)[i] = f32_to_half(format, x);
+}
+
 DEV bool is_finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
 
 DEV float warp_sum(float v) {

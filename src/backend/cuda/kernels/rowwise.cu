@@ -1,5 +1,5 @@
-// Operations that treat every row, or every head vector, on its own. All tensors are f32,
-// row-major [rows, width]. Reductions run over fixed lanes and a fixed tree: their order depends on
+// Operations that treat every row, or every head vector, on its own. Tensors are f32, row-major
+// [rows, width]; what only products read is written in their 16-bit format. Reductions run over fixed lanes and a fixed tree: their order depends on
 // the width only.
 
 // x[i] = table[ids[i]]; grid: rows.
@@ -9,20 +9,35 @@ KERNEL(256) embed(const void* table, int format, const u32* ids, float* x, int w
 }
 
 // out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight; grid: rows.
-KERNEL(256) rms_norm(const float* x, const float* weight, float eps, float* out, int width) {
+KERNEL(256) rms_norm(const float* x, const float* weight, float eps, void* out, int format, int width) {
   __shared__ float sums[8];
-  const float* row = x + (i64)blockIdx.x * width;
-  float* to = out + (i64)blockIdx.x * width;
+  i64 first = (i64)blockIdx.x * width;
+  const float* row = x + first;
   int t = threadIdx.x;
+  bool by_four = width % 4 == 0;
   float sum = 0.f;
-  for (int i = t; i < width; i += 256) sum = fmaf(row[i], row[i], sum);
+  if (by_four) {
+    for (int i = t * 4; i < width; i += 1024) {
+      float4 v = *(const float4*)(row + i);
+      sum = fmaf(v.x, v.x, sum); sum = fmaf(v.y, v.y, sum); sum = fmaf(v.z, v.z, sum); sum = fmaf(v.w, v.w, sum);
+    }
+  } else {
+    for (int i = t; i < width; i += 256) sum = fmaf(row[i], row[i], sum);
+  }
   sum = warp_sum(sum);
   if ((t & 31) == 0) sums[t >> 5] = sum;
   __syncthreads();
   float total = 0.f;
   for (int i = 0; i < 8; i++) total += sums[i];
   float inverse = 1.f / sqrtf(total / (float)width + eps);
-  for (int i = t; i < width; i += 256) to[i] = row[i] * inverse * weight[i];
+  if (by_four) {
+    for (int i = t * 4; i < width; i += 1024) {
+      float4 v = *(const float4*)(row + i), w = *(const float4*)(weight + i);
+      put4(out, format, first + i, v.x * inverse * w.x, v.y * inverse * w.y, v.z * inverse * w.z, v.w * inverse * w.w);
+    }
+  } else {
+    for (int i = t; i < width; i += 256) put(out, format, first + i, row[i] * inverse * weight[i]);
+  }
 }
 
 // The same in place over `vectors` head vectors of `width`; a warp each.
@@ -39,26 +54,40 @@ KERNEL(256) rms_norm_heads(float* x, const float* weight, float eps, i64 vectors
 }
 
 // Rotates head vectors of width 2 * half: first half against second half, by the angles of the
-// row's position (rows: slot, position). cos and sin are [positions, half].
-KERNEL(256) rotary(float* x, const float* cos, const float* sin, const int2* rows, i64 pairs, int width, int half) {
-  i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+// row's position (rows: slot, position). cos and sin are [positions, half]. A thread takes `own`
+// neighbouring pairs, 4 or 1.
+KERNEL(256) rotary(float* x, const float* cos, const float* sin, const int2* rows, i64 pairs, int width, int half, int own) {
+  i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * own;
   if (i >= pairs) return;
   int per_row = width / 2;
   i64 row = i / per_row;
-  int pair = (int)(i % per_row), head = pair / half, d = pair % half;
+  int pair = (int)(i - row * per_row), head = pair / half, d = pair - head * half;
   i64 angle = (i64)rows[row].y * half + d;
-  float* v = x + row * width + head * 2 * half;
-  float a = v[d], b = v[d + half], c = cos[angle], s = sin[angle];
-  v[d] = a * c - b * s;
-  v[d + half] = b * c + a * s;
+  float* v = x + row * width + head * 2 * half + d;
+  if (own == 4) {
+    float4 a = *(float4*)v, b = *(float4*)(v + half), c = *(const float4*)(cos + angle), s = *(const float4*)(sin + angle), u, w;
+    u.x = a.x * c.x - b.x * s.x; u.y = a.y * c.y - b.y * s.y; u.z = a.z * c.z - b.z * s.z; u.w = a.w * c.w - b.w * s.w;
+    w.x = b.x * c.x + a.x * s.x; w.y = b.y * c.y + a.y * s.y; w.z = b.z * c.z + a.z * s.z; w.w = b.w * c.w + a.w * s.w;
+    *(float4*)v = u;
+    *(float4*)(v + half) = w;
+  } else {
+    float a = v[0], b = v[half], c = cos[angle], s = sin[angle];
+    v[0] = a * c - b * s;
+    v[half] = b * c + a * s;
+  }
 }
 
+DEV float silu(float g) { return g / (1.f + expf(-g)); }
+
 // out = silu(gate) * up.
-KERNEL(256) silu_mul(const float* gate, const float* up, float* out, i64 elements) {
-  i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
-  if (i >= elements) return;
-  float g = gate[i];
-  out[i] = g / (1.f + expf(-g)) * up[i];
+KERNEL(256) silu_mul(const float* gate, const float* up, void* out, int format, i64 elements) {
+  i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * 4;
+  if (i + 4 <= elements) {
+    float4 g = *(const float4*)(gate + i), u = *(const float4*)(up + i);
+    put4(out, format, i, silu(g.x) * u.x, silu(g.y) * u.y, silu(g.z) * u.z, silu(g.w) * u.w);
+  } else {
+    for (; i < elements; i++) put(out, format, i, silu(gate[i]) * up[i]);
+  }
 }
 
 // out[i] = x[rows[i]]; grid: rows.
@@ -78,11 +107,14 @@ KERNEL(256) to_half(const float* x, u16* out, i64 elements, int format) {
   i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * 4;
   if (i + 4 <= elements) {
     float4 v = *(const float4*)(x + i);
-    uint2 h;
-    h.x = f32_to_half(format, v.x) | (u32)f32_to_half(format, v.y) << 16;
-    h.y = f32_to_half(format, v.z) | (u32)f32_to_half(format, v.w) << 16;
-    *(uint2*)(out + i) = h;
+    put4(out, format, i, v.x, v.y, v.z, v.w);
   } else {
-    for (; i < elements; i++) out[i] = f32_to_half(format, x[i]);
+    for (; i < elements; i++) put(out, format, i, x[i]);
   }
+}
+
+// out = x, which is in a 16-bit format.
+KERNEL(256) to_float(const u16* x, float* out, i64 elements, int format) {
+  i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (i < elements) out[i] = half_to_f32(format, x[i]);
 }

@@ -79,19 +79,29 @@ KERNEL(256) store(Store s) {
   Page page = s.table[(i64)place.x * s.max_pages + place.y / PAGE];
   int token = place.y % PAGE, vector = head * PAGE + token;
   bool native = side.format == FORMAT_F16 || side.format == FORMAT_BF16;
+  // A lane takes four neighbouring elements at a time; vectors are multiples of eight.
   if (native) {
     u16* to = (u16*)(page.stored + side.elements) + (i64)vector * s.head_dim;
-    for (int d = lane; d < s.head_dim; d += 32) {
-      u16 h = f32_to_half(side.format, x[d]);
-      if (!is_finite(half_to_f32(side.format, h))) report(s.broken, s.layer, row, which, head * s.head_dim + d, x[d]);
-      to[d] = h;
+    for (int d = lane * 4; d < s.head_dim; d += 128) {
+      float4 v = *(const float4*)(x + d);
+      float own[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        if (!is_finite(half_to_f32(side.format, f32_to_half(side.format, own[i]))))
+          report(s.broken, s.layer, row, which, head * s.head_dim + d + i, own[i]);
+      put4(to, side.format, d, v.x, v.y, v.z, v.w);
     }
     return;
   }
   float absmax = 0.f;
-  for (int d = lane; d < s.head_dim; d += 32) {
-    if (!is_finite(x[d])) report(s.broken, s.layer, row, which, head * s.head_dim + d, x[d]);
-    absmax = fmaxf(absmax, fabsf(x[d]));
+  for (int d = lane * 4; d < s.head_dim; d += 128) {
+    float4 v = *(const float4*)(x + d);
+    float own[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (!is_finite(own[i])) report(s.broken, s.layer, row, which, head * s.head_dim + d + i, own[i]);
+      absmax = fmaxf(absmax, fabsf(own[i]));
+    }
   }
   float scale = side.scale;
   if (side.dynamic) {
@@ -100,12 +110,19 @@ KERNEL(256) store(Store s) {
   }
   u8* to = (u8*)(page.stored + side.elements) + (i64)vector * s.head_dim;
   u32 count = 0;  // changed elements, and saturated ones from bit 16 on
-  for (int d = lane; d < s.head_dim; d += 32) {
-    float scaled = x[d] / scale;
-    u8 byte = encode(side.format, scaled);
-    to[d] = byte;
-    float as_native = half_to_f32(s.native, f32_to_half(s.native, x[d]));
-    count += (decode(side.format, byte) * scale != as_native ? 1u : 0u) + (saturates(side.format, scaled) ? 0x10000u : 0u);
+  for (int d = lane * 4; d < s.head_dim; d += 128) {
+    float4 v = *(const float4*)(x + d);
+    float own[4] = {v.x, v.y, v.z, v.w};
+    u32 bytes = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      float scaled = own[i] / scale;
+      u8 byte = encode(side.format, scaled);
+      bytes |= (u32)byte << 8 * i;
+      float as_native = half_to_f32(s.native, f32_to_half(s.native, own[i]));
+      count += (decode(side.format, byte) * scale != as_native ? 1u : 0u) + (saturates(side.format, scaled) ? 0x10000u : 0u);
+    }
+    *(u32*)(to + d) = bytes;
   }
   for (int m = 16; m; m >>= 1) count += __shfl_xor_sync(WARP, count, m);
   if (lane == 0) ((u32*)(page.counts + side.counts))[vector] = count;

@@ -1,0 +1,51 @@
+//! Reading stored bytes back, for tests.
+
+use super::{CudaCache, PAGE};
+use crate::backend::BackendError;
+use crate::backend::storage::Storage;
+use crate::recipe::NativeDtype;
+
+impl CudaCache {
+    /// Decodes one token's keys and values from its page's bytes.
+    pub fn read_token(
+        &self,
+        layer: usize,
+        slot: usize,
+        token: usize,
+    ) -> Result<[Vec<f32>; 2], BackendError> {
+        use crate::recipe::float8;
+        let page = self.slots[slot].pages[token / PAGE];
+        let bytes = self.pool.read(page)?;
+        let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        let width = self.layout.head_dim;
+        let side = |which: usize| {
+            let side = self.sides[layer][which];
+            let element = |head: usize, d: usize| {
+                let vector = head * PAGE + token % PAGE;
+                let at = side.elements as usize;
+                match self.storages[layer][which] {
+                    Storage::Native(native) => {
+                        let at = at + 2 * (vector * width + d);
+                        let bits = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+                        match native {
+                            NativeDtype::F16 => half::f16::from_bits(bits).to_f32(),
+                            NativeDtype::Bf16 => half::bf16::from_bits(bits).to_f32(),
+                        }
+                    }
+                    Storage::Fixed(format, _, scale) => {
+                        float8::dequantise(format, bytes[at + vector * width + d], scale)
+                    }
+                    Storage::Dynamic(format, _) => {
+                        let scale = f32::from_le_bytes(word(side.scales as usize + 4 * vector));
+                        float8::dequantise(format, bytes[at + vector * width + d], scale)
+                    }
+                }
+            };
+            (0..self.layout.kv_heads)
+                .flat_map(|head| (0..width).map(move |d| (head, d)))
+                .map(|(head, d)| element(head, d))
+                .collect()
+        };
+        Ok([side(0), side(1)])
+    }
+}

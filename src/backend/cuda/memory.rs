@@ -1,0 +1,112 @@
+//! Device memory that knows its size and purpose and frees itself.
+
+use std::rc::Rc;
+
+use cudarc::driver::result;
+
+use super::device::{Device, Purpose, failed};
+use crate::backend::BackendError;
+
+/// Device memory.
+pub struct Buffer {
+    device: Rc<Device>,
+    pointer: u64,
+    bytes: usize,
+    purpose: Purpose,
+}
+
+impl Buffer {
+    /// Takes over `bytes` bytes that the device allocated for `purpose`.
+    pub(super) fn new(device: Rc<Device>, pointer: u64, bytes: usize, purpose: Purpose) -> Self {
+        Buffer {
+            device,
+            pointer,
+            bytes,
+            purpose,
+        }
+    }
+
+    /// Address on the device.
+    pub fn pointer(&self) -> u64 {
+        self.pointer
+    }
+
+    /// Size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Makes room for `bytes`; contents are lost where it grows.
+    ///
+    /// # Errors
+    /// As [`Device::allocate`].
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), BackendError> {
+        if bytes > self.bytes {
+            *self = self.device.allocate(bytes, self.purpose)?;
+        }
+        Ok(())
+    }
+
+    /// Copies to the start of the buffer, which grows where it is too small.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn write<T: Copy>(&mut self, data: &[T]) -> Result<(), BackendError> {
+        self.reserve(size_of_val(data))?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let stream = self.device.stream.cu_stream();
+        // SAFETY: the buffer is large enough; pageable memory may be reused when the call returns.
+        unsafe { result::memcpy_htod_async(self.pointer, data, stream) }
+            .map_err(failed("a copy to the device"))
+    }
+
+    /// Copies `count` elements from the start of the buffer, once everything before is done.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`]: also where an earlier kernel failed.
+    ///
+    /// # Panics
+    /// Where the buffer is smaller.
+    pub fn read<T: Copy + Default>(&self, count: usize) -> Result<Vec<T>, BackendError> {
+        let mut data = vec![T::default(); count];
+        assert!(size_of_val(&data[..]) <= self.bytes, "bytes of a buffer");
+        if count > 0 {
+            let stream = self.device.stream.cu_stream();
+            // SAFETY: the buffer is large enough, and the copy ends before `data` is used.
+            unsafe { result::memcpy_dtoh_async(&mut data, self.pointer, stream) }
+                .map_err(failed("a copy from the device"))?;
+        }
+        self.device.synchronize()?;
+        Ok(data)
+    }
+
+    /// Sets every byte.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn fill(&mut self, byte: u8) -> Result<(), BackendError> {
+        let stream = self.device.stream.cu_stream();
+        // SAFETY: the range is the buffer's own.
+        unsafe { result::memset_d8_async(self.pointer, byte, self.bytes, stream) }
+            .map_err(failed("filling memory"))
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let counter = &self.device.allocated[self.purpose as usize];
+        counter.set(counter.get() - self.bytes as u64);
+        // SAFETY: allocated by `allocate` in the same way and freed once, after kernels that use it.
+        let freed = unsafe {
+            if self.device.in_stream_order(self.purpose) {
+                result::free_async(self.pointer, self.device.stream.cu_stream())
+            } else {
+                result::stream::synchronize(self.device.stream.cu_stream())
+                    .and_then(|()| result::free_sync(self.pointer))
+            }
+        };
+        self.device.context.record_err(freed);
+    }
+}

@@ -1,0 +1,340 @@
+//! The operations of the trait: arguments checked, kernels started.
+
+use super::attention::Attention;
+use super::cache::{CudaCache, SideLayout};
+use super::device::{Purpose, launch};
+use super::tensor::{CudaTensor, CudaVector, CudaWeight, Format, blocks, int};
+use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
+use crate::backend::{Backend, BackendError, CacheLayout, CacheRow, RotaryTable, TensorData};
+use crate::schema::{KvTotals, LayerAbsmax};
+
+#[repr(C)]
+struct StoreArguments {
+    k: u64,
+    v: u64,
+    rows: u64,
+    table: u64,
+    pages_per_slot: i32,
+    row_count: i32,
+    kv_heads: i32,
+    head_dim: i32,
+    layer: i32,
+    native: i32,
+    sides: [SideLayout; 2],
+    broken: u64,
+}
+
+impl Backend for CudaBackend {
+    type Tensor = CudaTensor;
+    type Weight = CudaWeight;
+    type Vector = CudaVector;
+    type Cache = CudaCache;
+
+    fn device(&self) -> String {
+        let (major, minor) = self.kernels.device.capability();
+        format!("{} (sm_{major}{minor})", self.kernels.device.name())
+    }
+
+    fn arithmetic(&self) -> String {
+        "products in the weights' type with f32 sums, all else f32".into()
+    }
+
+    fn weight(
+        &self,
+        data: TensorData,
+        out: usize,
+        inner: usize,
+    ) -> Result<CudaWeight, BackendError> {
+        CudaWeight::new(&self.kernels.device, &data, out, inner)
+    }
+
+    fn vector(&self, data: TensorData) -> Result<CudaVector, BackendError> {
+        let data: Vec<f32> = match data {
+            TensorData::F32(v) => v,
+            TensorData::F16(v) => v.into_iter().map(f32::from).collect(),
+            TensorData::Bf16(v) => v.into_iter().map(f32::from).collect(),
+        };
+        Ok(CudaVector {
+            width: data.len(),
+            data: self.kernels.device.upload(&data, Purpose::Weights)?,
+        })
+    }
+
+    fn tensor(&self, rows: usize, width: usize) -> Result<CudaTensor, BackendError> {
+        CudaTensor::new(&self.kernels.device, rows, width)
+    }
+
+    fn resize(&self, tensor: &mut CudaTensor, rows: usize) -> Result<(), BackendError> {
+        tensor.resize(rows)
+    }
+
+    fn cache(&self, layout: &CacheLayout) -> Result<CudaCache, BackendError> {
+        CudaCache::new(&self.kernels.device, layout)
+    }
+
+    fn embed(
+        &self,
+        table: &CudaWeight,
+        ids: &[u32],
+        x: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        assert!(
+            x.rows == ids.len() && x.width == table.inner,
+            "shape of embeddings"
+        );
+        let known = |&id: &u32| (id as usize) < table.out;
+        assert!(ids.iter().all(known), "ids within the table");
+        let to = x.written(Some(table.format).filter(|format| *format != Format::F32));
+        let ids = self.kernels.device.upload(ids, Purpose::Staging)?;
+        let (from, format, width) = (table.data.pointer(), table.format as i32, int(x.width));
+        let ids_at = ids.pointer();
+        self.kernels.start("embed", x.rows as u32, |function, grid| {
+            // SAFETY: ids lie within the table, one row of `x` for each.
+            unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, format, ids_at, to, width) }
+        })
+    }
+
+    fn rms_norm(
+        &self,
+        x: &CudaTensor,
+        weight: &CudaVector,
+        eps: f32,
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        assert!(
+            x.width == weight.width && out.width == x.width && out.rows >= x.rows,
+            "shape of a norm"
+        );
+        let to = out.written_for_products(&self.kernels, x.operand)?;
+        let (from, by) = (x.float(&self.kernels)?, weight.data.pointer());
+        let (width, format) = (int(x.width), to.format as i32);
+        let to = to.pointer;
+        self.kernels.start("rms_norm", x.rows as u32, |function, grid| {
+            // SAFETY: the tensors have the same shape, the weight is as wide.
+            unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, by, eps, to, format, width) }
+        })
+    }
+
+    fn rms_norm_heads(
+        &self,
+        x: &mut CudaTensor,
+        weight: &CudaVector,
+        eps: f32,
+    ) -> Result<(), BackendError> {
+        assert_eq!(x.width % weight.width, 0, "width of whole head vectors");
+        let vectors = x.elements() / weight.width;
+        let (to, by) = (x.changed(&self.kernels)?, weight.data.pointer());
+        let (count, width) = (vectors as i64, int(weight.width));
+        self.kernels
+            .start("rms_norm_heads", blocks(vectors, 8), |function, grid| {
+                // SAFETY: `x` holds `count` vectors as wide as the weight.
+                unsafe {
+                    launch!(self.kernels.device, function, grid, 256, 0; to, by, eps, count, width)
+                }
+            })
+    }
+
+    fn matmul(
+        &self,
+        x: &CudaTensor,
+        weight: &CudaWeight,
+        bias: Option<&CudaVector>,
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        self.product(x, weight, bias, out, false)
+    }
+
+    fn matmul_add(
+        &self,
+        x: &CudaTensor,
+        weight: &CudaWeight,
+        bias: Option<&CudaVector>,
+        residual: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        self.product(x, weight, bias, residual, true)
+    }
+
+    fn rotary(
+        &self,
+        x: &mut CudaTensor,
+        table: &RotaryTable,
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError> {
+        assert_eq!(x.rows, rows.len(), "rows to rotate");
+        assert_eq!(x.width % (2 * table.half), 0, "width of whole head vectors");
+        let furthest = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
+        assert!(
+            furthest * table.half <= table.cos.len(),
+            "positions of a table"
+        );
+        let rows = self.kept.rows(&self.kernels.device, rows)?;
+        let [cos, sin] = self.kept.table(&self.kernels.device, table)?.addresses();
+        let (to, places, pairs) = (x.changed(&self.kernels)?, rows.places(), x.elements() / 2);
+        let (count, width, half) = (pairs as i64, int(x.width), int(table.half));
+        let own = if table.half.is_multiple_of(4) { 4 } else { 1 };
+        let own_pairs = own as i32;
+        self.kernels
+            .start("rotary", blocks(pairs, 256 * own), |function, grid| {
+                // SAFETY: positions lie within the table, `x` holds `count` pairs.
+                unsafe {
+                    launch!(self.kernels.device, function, grid, 256, 0;
+                    to, cos, sin, places, count, width, half, own_pairs)
+                }
+            })
+    }
+
+    fn store(
+        &self,
+        cache: &mut CudaCache,
+        layer: usize,
+        k: &CudaTensor,
+        v: &CudaTensor,
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError> {
+        let shape = cache.shape();
+        let width = shape.kv_heads * shape.head_dim;
+        for x in [k, v] {
+            assert!(
+                x.rows == rows.len() && x.width == width,
+                "shape of keys and values"
+            );
+        }
+        cache.reserve(layer, rows)?;
+        let places = self.kept.rows(&self.kernels.device, rows)?;
+        let (table, pages_per_slot) = cache.table();
+        let arguments = StoreArguments {
+            k: k.float(&self.kernels)?,
+            v: v.float(&self.kernels)?,
+            rows: places.places(),
+            table,
+            pages_per_slot: int(pages_per_slot),
+            row_count: int(rows.len()),
+            kv_heads: int(shape.kv_heads),
+            head_dim: int(shape.head_dim),
+            layer: int(layer),
+            native: Format::from(shape.native) as i32,
+            sides: cache.sides(layer),
+            broken: self.broken.borrow().pointer(),
+        };
+        let vectors = rows.len() * 2 * shape.kv_heads;
+        self.kernels
+            .start("store", blocks(vectors, 8), |function, grid| {
+                // SAFETY: every row has a page; keys and values have a row each.
+                unsafe { launch!(self.kernels.device, function, grid, 256, 0; arguments) }
+            })
+    }
+
+    fn attend(
+        &self,
+        cache: &CudaCache,
+        layer: usize,
+        q: &CudaTensor,
+        rows: &[CacheRow],
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        let device_rows = self.kept.rows(&self.kernels.device, rows)?;
+        let attention = Attention {
+            kernels: &self.kernels,
+            partials: &self.partials,
+        };
+        attention.run(cache, layer, q, (rows, &device_rows), out)
+    }
+
+    fn silu_mul(
+        &self,
+        gate: &CudaTensor,
+        up: &CudaTensor,
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        assert!(
+            gate.elements() == out.elements() && up.elements() == out.elements(),
+            "elements of a gate"
+        );
+        let to = out.written_for_products(&self.kernels, gate.operand)?;
+        let (g, u) = (gate.float(&self.kernels)?, up.float(&self.kernels)?);
+        let (elements, format) = (out.elements() as i64, to.format as i32);
+        let to = to.pointer;
+        self.kernels.start(
+            "silu_mul",
+            blocks(out.elements(), 1024),
+            |function, grid| {
+                // SAFETY: all tensors have `elements` elements.
+                unsafe {
+                    launch!(self.kernels.device, function, grid, 256, 0; g, u, to, format, elements)
+                }
+            },
+        )
+    }
+
+    fn gather(
+        &self,
+        x: &CudaTensor,
+        rows: &[usize],
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        assert!(
+            out.rows == rows.len() && out.width == x.width,
+            "shape of gathered rows"
+        );
+        assert!(rows.iter().all(|&row| row < x.rows), "rows of a tensor");
+        let rows: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
+        let rows = self.kernels.device.upload(&rows, Purpose::Staging)?;
+        let (from, at) = (x.float(&self.kernels)?, rows.pointer());
+        let to = out.written(x.operand);
+        let width = int(x.width);
+        self.kernels
+            .start("gather", out.rows as u32, |function, grid| {
+                // SAFETY: rows lie within `x`, one row of `out` for each.
+                unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, at, to, width) }
+            })
+    }
+
+    fn argmax(&self, logits: &CudaTensor) -> Result<Vec<u32>, BackendError> {
+        readout::argmax(&self.kernels, logits)
+    }
+
+    fn nll(&self, logits: &CudaTensor, targets: &[u32]) -> Result<Vec<f64>, BackendError> {
+        readout::nll(&self.kernels, logits, targets)
+    }
+
+    fn settle(&self) -> Result<(), BackendError> {
+        let mut broken = self.broken.borrow_mut();
+        let key = broken.read::<u64>(1)?[0];
+        if key == NOTHING_BROKEN {
+            return Ok(());
+        }
+        broken.write(&[NOTHING_BROKEN])?;
+        Err(what_broke(key))
+    }
+
+    fn to_host(&self, x: &CudaTensor) -> Result<Vec<f32>, BackendError> {
+        x.read(&self.kernels)
+    }
+
+    fn truncate_slot(
+        &self,
+        cache: &mut CudaCache,
+        slot: usize,
+        tokens: usize,
+    ) -> Result<(), BackendError> {
+        cache.truncate(slot, tokens);
+        Ok(())
+    }
+
+    fn reset_slot(&self, cache: &mut CudaCache, slot: usize) -> Result<(), BackendError> {
+        cache.truncate(slot, 0);
+        Ok(())
+    }
+
+    fn slot_totals(&self, cache: &CudaCache, slot: usize) -> Result<Vec<KvTotals>, BackendError> {
+        cache.totals(&self.kernels, slot)
+    }
+
+    fn slot_absmax(
+        &self,
+        cache: &CudaCache,
+        slot: usize,
+    ) -> Result<Vec<LayerAbsmax>, BackendError> {
+        cache.absmax(&self.kernels, slot)
+    }
+}
