@@ -176,8 +176,15 @@ fn base_shared(kind: AttentionKind, rows: usize) -> usize {
 }
 
 fn few_shared(kind: AttentionKind) -> usize {
-    // Warps exchange scores.
-    base_shared(kind, WARP_ROWS) + WARP_ROWS * (TILE + 4) * 4
+    // Warps exchange scores, in the place of queries where those are kept in registers.
+    let exchange = WARP_ROWS * (TILE + 4) * 4;
+    let queries = WARP_ROWS * row_bytes(kind) * (1 + usize::from(kind.exact));
+    let base = base_shared(kind, WARP_ROWS);
+    if kind.head_dim <= 128 {
+        base - queries + queries.max(exchange)
+    } else {
+        base + exchange
+    }
 }
 
 fn many_shared(kind: AttentionKind, warps: usize) -> usize {

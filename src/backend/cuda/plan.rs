@@ -7,19 +7,34 @@ use super::functions::WARP_ROWS;
 /// Tokens of a span; as in the kernel.
 pub const SPAN: usize = 1024;
 
-/// Blocks of rows of one slot each, and the spans that each has to run over.
+/// A block of rows of one slot and one of the spans that it runs over; layout as in the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Job {
+    /// Slot.
+    pub slot: i32,
+    /// First of its members.
+    pub first: i32,
+    /// Members.
+    pub members: i32,
+    /// First of its long rows, or -1.
+    pub long_row: i32,
+    /// Largest position.
+    pub last: i32,
+    /// Span.
+    pub span: i32,
+    unused: [i32; 2],
+}
+
+/// Blocks of rows, and the spans that each has to run over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Slot, first member, members, first long row or -1.
-    pub blocks: Vec<[i32; 4]>,
     /// Rows of the tensor, block after block.
     pub members: Vec<i32>,
-    /// Largest position of each block.
-    pub lasts: Vec<i32>,
-    /// Block and span, of blocks of at most 16 query rows.
-    pub few: Vec<[i32; 2]>,
-    /// Block and span, of larger blocks.
-    pub many: Vec<[i32; 2]>,
+    /// Blocks of at most 16 query rows.
+    pub few: Vec<Job>,
+    /// Larger blocks.
+    pub many: Vec<Job>,
     /// Rows of blocks that reach beyond the first span: their spans are merged.
     pub long_rows: Vec<i32>,
     /// Most spans of a row.
@@ -46,11 +61,8 @@ impl Plan {
             }
         }
         // The longest first: blocks finish together.
-        let lasts = &plan.lasts;
-        let work = |job: &[i32; 2]| {
-            let tokens = lasts[job[0] as usize] + 1 - job[1] * SPAN as i32;
-            std::cmp::Reverse(tokens.min(SPAN as i32))
-        };
+        let work =
+            |job: &Job| std::cmp::Reverse((job.last + 1 - job.span * SPAN as i32).min(SPAN as i32));
         plan.few.sort_by_key(work);
         plan.many.sort_by_key(work);
         plan
@@ -62,32 +74,30 @@ impl Plan {
         };
         let last = rows[last].position;
         let spans = last / SPAN + 1;
-        let block = self.blocks.len() as i32;
-        let long = if spans > 1 {
-            self.long_rows.len() as i32
-        } else {
-            -1
+        let job = Job {
+            slot: rows[first].slot as i32,
+            first: self.members.len() as i32,
+            members: members.len() as i32,
+            long_row: if spans > 1 {
+                self.long_rows.len() as i32
+            } else {
+                -1
+            },
+            last: last as i32,
+            ..Job::default()
         };
-        self.blocks.push([
-            rows[first].slot as i32,
-            self.members.len() as i32,
-            members.len() as i32,
-            long,
-        ]);
-        self.lasts.push(last as i32);
         let members = members.iter().map(|&row| row as i32);
         if spans > 1 {
             self.long_rows.extend(members.clone());
         }
         self.members.extend(members);
         self.spans = self.spans.max(spans);
-        // Spans before the first row's own are needed by all of its rows.
         let jobs = if is_few {
             &mut self.few
         } else {
             &mut self.many
         };
-        jobs.extend((0..spans).map(|span| [block, span as i32]));
+        jobs.extend((0..spans as i32).map(|span| Job { span, ..job }));
     }
 }
 
@@ -112,26 +122,28 @@ mod tests {
             rows.sort_by_key(|row| (row.position * 7919 + row.slot * 31 + seed) % 1009);
             let plan = Plan::new(&rows, group, 64);
             let mut seen = vec![0; rows.len()];
-            for (number, block) in plan.blocks.iter().enumerate() {
-                let members = &plan.members[block[1] as usize..][..block[2] as usize];
-                let jobs: Vec<i32> = plan.few.iter().chain(&plan.many)
-                    .filter(|job| job[0] as usize == number).map(|job| job[1]).collect();
+            let jobs: Vec<&Job> = plan.few.iter().chain(&plan.many).collect();
+            for block in jobs.iter().filter(|job| job.span == 0) {
+                let members = &plan.members[block.first as usize..][..block.members as usize];
+                let spans = jobs.iter().filter(|job| job.first == block.first);
+                let spans: Vec<i32> = spans.map(|job| job.span).collect();
                 for (index, &member) in members.iter().enumerate() {
                     let row = rows[member as usize];
                     seen[member as usize] += 1;
-                    prop_assert_eq!(row.slot as i32, block[0]);
-                    prop_assert!(row.position as i32 <= plan.lasts[number]);
+                    prop_assert_eq!(row.slot as i32, block.slot);
+                    prop_assert!(row.position as i32 <= block.last);
                     for span in 0..=row.position / SPAN {
-                        prop_assert_eq!(jobs.iter().filter(|&&s| s == span as i32).count(), 1);
+                        prop_assert_eq!(spans.iter().filter(|&&s| s == span as i32).count(), 1);
                         prop_assert!(span < plan.spans);
                     }
                     if row.position >= SPAN {
-                        prop_assert_eq!(plan.long_rows[block[3] as usize + index], member);
+                        let long = plan.long_rows[block.long_row as usize + index];
+                        prop_assert_eq!(long, member);
                     }
                 }
                 prop_assert!(members.len() * group <= 64);
-                let is_few = plan.few.iter().any(|job| job[0] as usize == number);
-                prop_assert!(!is_few || members.len() * group <= WARP_ROWS);
+                let is_few = plan.few.contains(block);
+                prop_assert_eq!(is_few, members.len() * group <= WARP_ROWS);
             }
             prop_assert!(seen.iter().all(|&count| count == 1));
         }
@@ -143,8 +155,8 @@ mod tests {
             .map(|(slot, position)| CacheRow { slot, position })
             .to_vec();
         let plan = Plan::new(&rows, 4, 64);
-        assert_eq!(plan.few[..3], [[1, 0], [1, 1], [1, 2]]);
-        assert_eq!(plan.few[3..], [[2, 0], [0, 0]]);
+        let jobs: Vec<_> = plan.few.iter().map(|job| (job.slot, job.span)).collect();
+        assert_eq!(jobs, [(1, 0), (1, 1), (1, 2), (2, 0), (0, 0)]);
         assert_eq!((plan.spans, plan.long_rows), (3, vec![1]));
     }
 }

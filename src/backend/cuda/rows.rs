@@ -24,22 +24,20 @@ pub struct DeviceRows {
 pub struct DevicePlan {
     /// On the host.
     pub plan: Plan,
-    buffer: Buffer,
+    few: Buffer,
+    many: Buffer,
+    rows: Buffer,
 }
 
 /// Addresses of a plan's parts.
 #[derive(Clone, Copy)]
 pub struct PlanAddresses {
-    /// `[blocks][4]`.
-    pub blocks: u64,
-    /// `[few][2]`.
+    /// `[few]`.
     pub few: u64,
-    /// `[many][2]`.
+    /// `[many]`.
     pub many: u64,
     /// `[members]`.
     pub members: u64,
-    /// `[blocks]`.
-    pub lasts: u64,
     /// `[long rows]`.
     pub long_rows: u64,
 }
@@ -86,32 +84,23 @@ impl DeviceRows {
 
 impl DevicePlan {
     fn new(device: &Rc<Device>, plan: Plan) -> Result<Self, BackendError> {
-        let mut numbers: Vec<i32> = plan.blocks.as_flattened().to_vec();
-        numbers.extend(plan.few.as_flattened());
-        numbers.extend(plan.many.as_flattened());
-        numbers.extend(&plan.members);
-        numbers.extend(&plan.lasts);
-        numbers.extend(&plan.long_rows);
-        let buffer = device.upload(&numbers, Purpose::Staging)?;
-        Ok(DevicePlan { plan, buffer })
+        let rows = [&plan.members[..], &plan.long_rows].concat();
+        Ok(DevicePlan {
+            few: device.upload(&plan.few, Purpose::Staging)?,
+            many: device.upload(&plan.many, Purpose::Staging)?,
+            rows: device.upload(&rows, Purpose::Staging)?,
+            plan,
+        })
     }
 
     /// Where the parts lie.
     pub fn addresses(&self) -> PlanAddresses {
-        let mut at = self.buffer.pointer();
-        let mut next = |numbers: usize| {
-            let first = at;
-            at += 4 * numbers as u64;
-            first
-        };
-        let plan = &self.plan;
+        let members = self.rows.pointer();
         PlanAddresses {
-            blocks: next(4 * plan.blocks.len()),
-            few: next(2 * plan.few.len()),
-            many: next(2 * plan.many.len()),
-            members: next(plan.members.len()),
-            lasts: next(plan.lasts.len()),
-            long_rows: next(plan.long_rows.len()),
+            few: self.few.pointer(),
+            many: self.many.pointer(),
+            members,
+            long_rows: members + 4 * self.plan.members.len() as u64,
         }
     }
 }

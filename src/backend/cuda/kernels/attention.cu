@@ -28,15 +28,17 @@
 #define PARTS (EXACT + 1)
 #define OPERAND (BF16 ? FORMAT_BF16 : FORMAT_F16)
 
+// A block of members and one of its spans: slot, first member, members, first long row or -1,
+// largest position, span.
+struct Job { int slot, first, members, long_row, last, span, unused[2]; };
+
 struct Attention {
   const float* q; void* out;             // [rows, heads * HD], out in out_format
   float* partial; float2* partial_sums;  // [long rows][heads][spans][HD], and (largest, sum)
   const Page* table; int max_pages;      // [slots][max_pages]
   const int2* rows;                      // slot, position
   const int* members;                    // rows of the tensor, block after block
-  const int4* blocks;                    // slot, first member, members, first long row or -1
-  const int2* jobs;                      // block, span
-  const int* lasts;                      // largest position of a block
+  const Job* jobs;
   int heads, kv_heads, spans, out_format;
   float factor;                          // log2(e) / sqrt(HD)
   Side k, v;
@@ -142,21 +144,23 @@ template <int DOWN, int ACROSS> DEV void attend_span(const Attention& a) {
   const int THREADS = 32 * DOWN * ACROSS, ROWS = 16 * DOWN;
   extern __shared__ uint4 memory[];
   char* queries = (char*)memory;                          // [PARTS][ROWS][STRIDE] halves
-  char* keys = queries + PARTS * ROWS * STRIDE * 2;       // two tiles, or two raw ones and a tile
+  const int QUERY_BYTES = PARTS * ROWS * STRIDE * 2, EXCHANGE_BYTES = ROWS * (TILE + 4) * 4;
+  const bool KEPT = ACROSS > 1 && HDP <= 128;             // queries stay in registers
+  char* keys = queries + (KEPT && EXCHANGE_BYTES > QUERY_BYTES ? EXCHANGE_BYTES : QUERY_BYTES);  // two tiles, or two raw ones and a tile
   char* values = keys + 2 * TILE_BYTES;
   Scales* scales = (Scales*)(values + 2 * TILE_BYTES);
-  float* exchange = (float*)(scales + 1);                 // [ROWS][TILE + 4], where ACROSS > 1
+  // Scores that warps exchange, [ROWS][TILE + 4] where ACROSS > 1, in the place of kept queries.
+  float* exchange = (float*)(KEPT ? queries : (char*)(scales + 1));
 
-  int2 job = a.jobs[blockIdx.x];
-  int4 block = a.blocks[job.x];
-  int head = blockIdx.y, group = a.heads / a.kv_heads, last = a.lasts[job.x];
-  const Page* pages = a.table + (i64)block.x * a.max_pages;
+  const Job job = a.jobs[blockIdx.x];
+  int head = blockIdx.y, group = a.heads / a.kv_heads, last = job.last;
+  const Page* pages = a.table + (i64)job.slot * a.max_pages;
   int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
   int down = warp / ACROSS, across = warp % ACROSS;
   bool key_bytes = a.k.format >= FORMAT_E4M3, value_bytes = a.v.format >= FORMAT_E4M3;
   bool changing = a.k.dynamic || a.v.dynamic;
 
-  int tile0 = job.y * (SPAN / TILE), tiles = last / TILE + 1;
+  int tile0 = job.span * (SPAN / TILE), tiles = last / TILE + 1;
   if (tiles > tile0 + SPAN / TILE) tiles = tile0 + SPAN / TILE;
 
   if (HD < HDP)
@@ -181,18 +185,28 @@ template <int DOWN, int ACROSS> DEV void attend_span(const Attention& a) {
   for (int i = thread; i < ROWS * HDP; i += THREADS) {
     int row = i / HDP, d = i % HDP, member = row / group;
     float x = 0.f;
-    if (member < block.z && d < HD)
-      x = a.q[((i64)a.members[block.y + member] * a.heads + head * group + row % group) * HD + d];
+    if (member < job.members && d < HD)
+      x = a.q[((i64)a.members[job.first + member] * a.heads + head * group + row % group) * HD + d];
     u16 h = to_operand(x);
     ((u16*)queries)[row * STRIDE + d] = h;
     if (EXACT) ((u16*)queries)[(ROWS + row) * STRIDE + d] = to_operand(x - from_operand(h));
   }
 
+  u32 kept[PARTS][KEPT ? HDP / 16 : 1][4];
+  if (KEPT) {
+    __syncthreads();
+#pragma unroll
+    for (int part = 0; part < PARTS; part++)
+#pragma unroll
+      for (int kk = 0; kk < (KEPT ? HDP / 16 : 1); kk++)
+        load_matrices(kept[part][kk], queries + ((part * ROWS + down * 16 + (lane & 15)) * STRIDE + kk * 16 + (lane >> 4) * 8) * 2);
+  }
+
   // This thread's two rows of every fragment, and the last token that each may see.
   int row0 = down * 16 + (lane >> 2), row1 = row0 + 8;
   int member0 = row0 / group, member1 = row1 / group;
-  int see0 = member0 < block.z ? a.rows[a.members[block.y + member0]].y : last;
-  int see1 = member1 < block.z ? a.rows[a.members[block.y + member1]].y : last;
+  int see0 = member0 < job.members ? a.rows[a.members[job.first + member0]].y : last;
+  int see1 = member1 < job.members ? a.rows[a.members[job.first + member1]].y : last;
   const int BLOCKS = (HDP / 16 + ACROSS - 1) / ACROSS;   // 16 elements each
   float sums[BLOCKS][2][4];
 #pragma unroll
@@ -235,7 +249,12 @@ template <int DOWN, int ACROSS> DEV void attend_span(const Attention& a) {
 #pragma unroll
       for (int kk = 0; kk < HDP / 16; kk++) {
         u32 q[4], k[4];
-        load_matrices(q, queries + ((part * ROWS + down * 16 + (lane & 15)) * STRIDE + kk * 16 + (lane >> 4) * 8) * 2);
+        if (KEPT) {
+#pragma unroll
+          for (int i = 0; i < 4; i++) q[i] = kept[part][KEPT ? kk : 0][i];
+        } else {
+          load_matrices(q, queries + ((part * ROWS + down * 16 + (lane & 15)) * STRIDE + kk * 16 + (lane >> 4) * 8) * 2);
+        }
 #pragma unroll
         for (int np = 0; np < 4; np++) {
           if (ACROSS > 1 && np % ACROSS != across) continue;
@@ -334,13 +353,13 @@ template <int DOWN, int ACROSS> DEV void attend_span(const Attention& a) {
 #pragma unroll
   for (int side = 0; side < 2; side++) {
     int row = side ? row1 : row0, member = side ? member1 : member0, see = side ? see1 : see0;
-    if (member >= block.z || see / SPAN < job.y) continue;
+    if (member >= job.members || see / SPAN < job.span) continue;
     float weights = side ? weights1 : weights0;
     int q_head = head * group + row % group;
-    i64 to = ((i64)a.members[block.y + member] * a.heads + q_head) * HD;
-    bool whole = block.w < 0;
+    i64 to = ((i64)a.members[job.first + member] * a.heads + q_head) * HD;
+    bool whole = job.long_row < 0;
     if (!whole) {
-      i64 at = ((i64)(block.w + member) * a.heads + q_head) * a.spans + job.y;
+      i64 at = ((i64)(job.long_row + member) * a.heads + q_head) * a.spans + job.span;
       to = at * HD;
       if (across == 0 && (lane & 3) == 0) {
         float2 l;
