@@ -94,7 +94,7 @@ impl CudaCache {
     /// lacks, or which calibration is missing; [`BackendError::Device`] where memory is out.
     pub fn new(device: &Rc<Device>, layout: &CacheLayout) -> Result<Self, BackendError> {
         let storages = storage::of_layers(layout, "cuda")?;
-        if layout.head_dim % 8 != 0 || layout.head_dim > 256 || layout.head_dim == 0 {
+        if !layout.head_dim.is_multiple_of(8) || layout.head_dim > 256 || layout.head_dim == 0 {
             return Err(BackendError::Unsupported(format!(
                 "head_dim {}: the cuda worker has multiples of 8 up to 256",
                 layout.head_dim

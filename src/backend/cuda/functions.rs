@@ -12,7 +12,7 @@ use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
@@ -23,6 +23,7 @@ const NAMES: [&str; 17] = [
     "to_half",
     "to_float",
     "product_large",
+    "product_medium",
     "product_small",
     "compare",
     "store",

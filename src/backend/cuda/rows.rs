@@ -17,8 +17,11 @@ pub struct DeviceRows {
     rows: Vec<CacheRow>,
     /// Slot and position, `[rows][2]`.
     places: Buffer,
-    plan: RefCell<Option<((usize, usize), Rc<DevicePlan>)>>,
+    plan: RefCell<Option<KeptPlan>>,
 }
+
+/// A plan with the sizes that it was made for.
+type KeptPlan = ((usize, usize), Rc<DevicePlan>);
 
 /// A plan on the device.
 pub struct DevicePlan {

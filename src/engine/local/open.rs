@@ -93,7 +93,7 @@ impl LocalEngine<CudaBackend> {
         };
         let token = bytes_per_token(&Recipe::native(), &shape) as usize;
         let tokens = (free as f64 * CACHE_SHARE) as usize / token.max(1);
-        let slots = tokens / config.context.min(LONGEST).max(1);
+        let slots = tokens / config.context.clamp(1, LONGEST);
         engine.settings.layout.slots = slots.clamp(1, CUDA_LAYOUT.slots);
         Ok(engine)
     }

@@ -53,6 +53,8 @@ template <int TILE, int OWN, int STEP> DEV void product_tile(const Product& p) {
 
 // grid: columns / 64, rows / 64.
 KERNEL(256) product_large(Product p) { product_tile<64, 4, 16>(p); }
+// grid: columns / 32, rows / 32.
+KERNEL(256) product_medium(Product p) { product_tile<32, 2, 32>(p); }
 // grid: columns / 16, rows / 16.
 KERNEL(256) product_small(Product p) { product_tile<16, 1, 64>(p); }
 

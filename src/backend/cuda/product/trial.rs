@@ -1,0 +1,197 @@
+//! Which algorithms of the library give the same bits on one shape.
+
+use super::lt::{Algorithm, Library, Operands, Problem};
+use super::{Plan, Products, RANGES, Shape, range};
+use crate::backend::BackendError;
+use crate::backend::cuda::device::{Buffer, Purpose, launch};
+use crate::backend::cuda::tensor::{CudaTensor, CudaWeight, Format};
+
+/// Row counts at which rows are compared; the largest is the reference.
+const COMPARED: [usize; 6] = [1, 3, 16, 64, 200, 512];
+/// Algorithms run against each other on one shape.
+pub struct Trial<'a> {
+    products: &'a Products,
+    library: &'a Library,
+    shape: Shape,
+    weight: &'a CudaWeight,
+    /// Noise, `[512, inner]` in the shape's format.
+    x: u64,
+    noise: CudaTensor,
+    /// `[512, columns]`.
+    reference: Buffer,
+    found: Buffer,
+}
+
+impl<'a> Trial<'a> {
+    /// Prepares noise for `shape` beside a weight of that shape.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn new(
+        products: &'a Products,
+        library: &'a Library,
+        shape: Shape,
+        weight: &'a CudaWeight,
+    ) -> Result<Self, BackendError> {
+        let device = &products.kernels.device;
+        let rows = COMPARED[COMPARED.len() - 1];
+        let mut noise = CudaTensor::new(device, rows, shape.inner)?;
+        noise.write(&noise_of(rows * shape.inner))?;
+        let x = match shape.format {
+            Format::F32 => noise.float(&products.kernels)?,
+            format => noise.half(&products.kernels, format)?,
+        };
+        let out = || device.allocate(rows * shape.columns * 4, Purpose::Staging);
+        Ok(Trial {
+            products,
+            library,
+            shape,
+            weight,
+            x,
+            noise,
+            reference: out()?,
+            found: out()?,
+        })
+    }
+
+    /// The algorithms of most ranges that agree with one another, each range having its fastest
+    /// where that agrees, else the nearest range's.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn plan(&mut self) -> Result<Plan, BackendError> {
+        let mut fastest = Vec::new();
+        for rows in RANGES {
+            match self.library.fastest(self.shape, rows)? {
+                Some(algorithm) => fastest.push(algorithm),
+                None => return Ok(Plan::Own),
+            }
+        }
+        for reference in [8192, 512, 256, 64].map(range) {
+            if let Some(plan) = self.around(&fastest, reference)? {
+                return Ok(Plan::Library(plan));
+            }
+        }
+        Ok(Plan::Own)
+    }
+
+    /// An algorithm for every range that has the bits of the reference's; `None` where a range has
+    /// none.
+    fn around(
+        &mut self,
+        fastest: &[Algorithm],
+        reference: usize,
+    ) -> Result<Option<Vec<Algorithm>>, BackendError> {
+        let most = COMPARED[COMPARED.len() - 1];
+        if !self
+            .library
+            .accepts(self.shape, most, &fastest[reference])?
+        {
+            return Ok(None);
+        }
+        self.run(most, &fastest[reference], true)?;
+        let mut chosen = Vec::new();
+        for own in 0..RANGES.len() {
+            let mut candidates: Vec<usize> = (0..RANGES.len()).collect();
+            candidates.sort_by_key(|&other| other.abs_diff(own));
+            let mut found = None;
+            for candidate in candidates {
+                if self.agrees(own, &fastest[candidate])? {
+                    found = Some(fastest[candidate]);
+                    break;
+                }
+            }
+            match found {
+                Some(algorithm) => chosen.push(algorithm),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(chosen))
+    }
+
+    /// Whether an algorithm can do all of a range and gives the reference's bits there: at the
+    /// compared row counts of the range, and at the most that are compared where it accepts those.
+    fn agrees(&mut self, own: usize, algorithm: &Algorithm) -> Result<bool, BackendError> {
+        let least = if own == 0 { 1 } else { RANGES[own - 1] + 1 };
+        for rows in [least, RANGES[own]] {
+            if !self.library.accepts(self.shape, rows, algorithm)? {
+                return Ok(false);
+            }
+        }
+        let most = COMPARED[COMPARED.len() - 1];
+        let ends = [least, RANGES[own]]
+            .into_iter()
+            .filter(|&rows| rows <= most);
+        let inside = COMPARED.into_iter().filter(|&rows| range(rows) == own);
+        for rows in ends.chain(inside) {
+            if !self.repeats(rows, algorithm)? {
+                return Ok(false);
+            }
+        }
+        let accepts = self.library.accepts(self.shape, most, algorithm)?;
+        // What cannot be compared is not used.
+        Ok(accepts && self.repeats(most, algorithm)?)
+    }
+
+    fn run(&self, rows: usize, algorithm: &Algorithm, reference: bool) -> Result<(), BackendError> {
+        let out = if reference {
+            &self.reference
+        } else {
+            &self.found
+        };
+        let operands = Operands {
+            x: self.x,
+            weight: self.weight.data.pointer(),
+            out: out.pointer(),
+        };
+        let problem = Problem::new(self.shape, rows)?;
+        self.library.start(&problem, algorithm, operands, false)
+    }
+
+    /// Whether the first `rows` of the reference come out again.
+    fn repeats(&mut self, rows: usize, algorithm: &Algorithm) -> Result<bool, BackendError> {
+        debug_assert!(rows <= self.noise.rows, "rows of noise");
+        self.found.fill(0xff)?;
+        self.run(rows, algorithm, false)?;
+        let device = &self.products.kernels.device;
+        let count = device.upload(&[0_u32], Purpose::Staging)?;
+        let elements = (rows * self.shape.columns) as i64;
+        let (a, b, to) = (
+            self.reference.pointer(),
+            self.found.pointer(),
+            count.pointer(),
+        );
+        let function = self.products.kernels.get("compare")?;
+        // SAFETY: both outputs hold at least `elements` elements.
+        unsafe { launch!(device, function, (1024, 1, 1), 256, 0; a, b, elements, to) }?;
+        Ok(count.read::<u32>(1)? == [0])
+    }
+}
+
+/// Numbers in -1..1 from a counter.
+fn noise_of(count: usize) -> Vec<f32> {
+    (0..count as u32)
+        .map(|i| {
+            let bits = i.wrapping_mul(0x9e37_79b1) ^ i.wrapping_mul(0x85eb_ca6b).rotate_left(13);
+            let bits = (bits ^ (bits >> 15)).wrapping_mul(0x2c1b_3c6d);
+            ((bits ^ (bits >> 12)) >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_fills_its_interval_without_repeating() {
+        let noise = noise_of(100_000);
+        let mean = noise.iter().map(|&x| f64::from(x)).sum::<f64>() / noise.len() as f64;
+        assert!(mean.abs() < 0.01, "{mean}");
+        assert!(noise.iter().all(|x| (-1.0..1.0).contains(x)));
+        let mut bits: Vec<u32> = noise.iter().map(|x| x.to_bits()).collect();
+        bits.sort_unstable();
+        bits.dedup();
+        assert!(bits.len() > 99_000, "{}", bits.len());
+    }
+}
