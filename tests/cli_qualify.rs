@@ -229,12 +229,13 @@ fn what_was_typed_wrong_is_refused() {
         "twice",
     );
     for (option, value, message) in [
-        ("--worker", "cuda", "this build has the CPU worker only"),
+        ("--worker", "gpu", "expected auto, cpu or cuda"),
         (
             "--worker",
             "http://localhost:8000",
-            "this build has the CPU worker only",
+            "expected auto, cpu or cuda",
         ),
+        ("--device", "1", "expected the cuda worker"),
         (
             "--protocol",
             "tinny",
