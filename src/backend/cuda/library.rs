@@ -202,7 +202,11 @@ fn open_beside(folder: &Path) {
 
 fn load(path: &OsStr) -> Result<Library, String> {
     // SAFETY: NVIDIA's libraries have no requirements on when their initialisers run.
-    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|e| e.to_string())
+    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+        // The loader's own words stand behind the error.
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        cause.unwrap_or_else(|| error.to_string())
+    })
 }
 
 fn missing(needed: Needed, reason: &str) -> BackendError {
