@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use clap::Args as ClapArgs;
 
+use crate::model::{DemoModel, ModelSource};
 use crate::panel::DataDir;
 use crate::recipe::Recipe;
 use crate::schema::{ObjectiveName, Protocol};
@@ -18,12 +19,18 @@ const BUILTIN_CONTROL: &str = "native";
 /// Arguments of every command that runs a model.
 #[derive(Debug, ClapArgs)]
 pub struct ModelArgs {
-    /// A folder with config.json, tokenizer.json and safetensors, or a GGUF file.
-    #[arg(long, value_name = "PATH")]
+    /// A folder with config.json, tokenizer.json and safetensors, a GGUF file, or one of the
+    /// built-in models demo-tolerant and demo-sensitive.
+    #[arg(
+        long,
+        value_name = "PATH|demo-tolerant|demo-sensitive",
+        default_value = "demo-tolerant"
+    )]
     pub model: PathBuf,
-    /// Built-in protocol, or a JSON or TOML file.
-    #[arg(long, value_name = "NAME|PATH", default_value = "reference")]
-    pub protocol: String,
+    /// Built-in protocol, or a JSON or TOML file [default: demo for a built-in model, else
+    /// reference].
+    #[arg(long, value_name = "NAME|PATH")]
+    pub protocol: Option<String>,
     /// What runs the model: auto or cpu.
     #[arg(long, value_name = "auto|cpu", default_value = "auto")]
     pub worker: String,
@@ -42,8 +49,8 @@ pub(super) enum Worker {
 /// Settings of every command that runs a model.
 #[derive(Debug)]
 pub(super) struct ModelSettings {
-    /// Model path; exists.
-    pub model: PathBuf,
+    /// Model; a path exists.
+    pub model: ModelSource,
     /// Validated protocol.
     pub protocol: Protocol,
     /// Worker.
@@ -56,15 +63,14 @@ impl ModelSettings {
     /// Checks what was typed.
     pub fn resolve(args: &ModelArgs) -> Result<Self, Failure> {
         let worker = worker(&args.worker).map_err(Failure::input)?;
-        let protocol = protocol::load(&args.protocol).map_err(Failure::input)?;
-        if !args.model.exists() {
-            return Err(Failure::input(anyhow!(
-                "--model {}: found nothing there, expected a folder or a GGUF file",
-                args.model.display()
-            )));
-        }
+        let model = model_source(&args.model)?;
+        let protocol = args
+            .protocol
+            .as_deref()
+            .unwrap_or_else(|| default_protocol(&model));
+        let protocol = protocol::load(protocol).map_err(Failure::input)?;
         Ok(ModelSettings {
-            model: args.model.clone(),
+            model,
             protocol,
             worker,
             data: DataDir::resolve(args.data.as_deref()).map_err(Failure::input)?,
@@ -137,6 +143,27 @@ impl QualifySettings {
         self.out.clone().unwrap_or_else(|| {
             Path::new("kvassay-runs").join(format!("{model}-{}", self.model.protocol.name))
         })
+    }
+}
+
+/// A demo model, or a path where something is.
+pub(super) fn model_source(model: &Path) -> Result<ModelSource, Failure> {
+    let source = ModelSource::parse(model);
+    match &source {
+        ModelSource::Path(path) if !path.exists() => Err(Failure::input(anyhow!(
+            "--model {}: found nothing there, expected a folder, a GGUF file, or one of {}",
+            path.display(),
+            DemoModel::ALL.map(DemoModel::name).join(" and ")
+        ))),
+        ModelSource::Path(_) | ModelSource::Demo(_) => Ok(source),
+    }
+}
+
+/// The protocol whose panels suit the model.
+pub(super) fn default_protocol(model: &ModelSource) -> &'static str {
+    match model {
+        ModelSource::Demo(_) => "demo",
+        ModelSource::Path(_) => "reference",
     }
 }
 

@@ -96,6 +96,16 @@ pub enum PanelError {
         /// Number that is needed.
         needed: usize,
     },
+    /// A panel is not the one that the protocol froze for this tokenizer.
+    #[error("panel {panel}: SHA-256: found {found}, expected {expected} from the protocol")]
+    Frozen {
+        /// Panel.
+        panel: String,
+        /// Digest of the panel as built.
+        found: String,
+        /// Digest that the protocol names.
+        expected: String,
+    },
     /// The tokenizer or the chat template failed.
     #[error("panel {panel}: tokenizer: {message}")]
     Tokenizer {

@@ -61,6 +61,7 @@ fn protocol(cases: u32) -> Protocol {
             },
             retrieval: proportion(0.05),
         },
+        frozen_panels: Vec::new(),
         assay_sensitivity: AssaySensitivity {
             math: 0.5,
             retrieval: 0.9,

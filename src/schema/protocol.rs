@@ -32,6 +32,9 @@ pub struct Protocol {
     pub calibration: CalibrationPlan,
     /// Panels, in the order in which they are run.
     pub panels: Vec<PanelPlan>,
+    /// Panels as materialised for known tokenizers: a run refuses one with another digest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frozen_panels: Vec<FrozenPanel>,
     /// Limits and alpha divisors.
     pub rules: Rules,
     /// The control's least accuracy, below which an objective cannot pass.
@@ -120,6 +123,18 @@ pub enum PanelPlan {
         /// Most tokens generated for an answer.
         max_new_tokens: u32,
     },
+}
+
+/// A panel as materialised for one tokenizer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FrozenPanel {
+    /// Panel name, or `calibration`.
+    pub panel: String,
+    /// SHA-256 of the tokenizer.
+    pub tokenizer_sha256: String,
+    /// SHA-256 of the panel file.
+    pub sha256: String,
 }
 
 impl PanelPlan {

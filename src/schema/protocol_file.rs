@@ -3,7 +3,7 @@
 use super::{PROTOCOL_SCHEMA, Protocol, ProtocolError};
 
 /// Built-in protocols, in the order in which they are listed.
-const BUILTIN: [(&str, &str); 6] = [
+const BUILTIN: [(&str, &str); 7] = [
     ("reference", include_str!("../../protocols/reference.toml")),
     (
         "study-two-models",
@@ -21,6 +21,7 @@ const BUILTIN: [(&str, &str); 6] = [
         "reference-wikitext",
         include_str!("../../protocols/reference-wikitext.toml"),
     ),
+    ("demo", include_str!("../../protocols/demo.toml")),
     ("smoke", include_str!("../../protocols/smoke.toml")),
 ];
 
