@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use kvassay::model::{DemoModel, ModelFiles, ModelSource};
 use kvassay::panel::demo::{Document, SplitMix, document};
 use kvassay::panel::{DataDir, Materialised, Outcome, Panel, materialise};
 use kvassay::schema::{CaseTask, builtin_protocol};
+use serde_json::Value;
 
 /// Seeds and documents of the training text and of the development set (`fixtures/demo/README.md`).
 const TRAINING: std::ops::RangeInclusive<u64> = 1001..=1016;
@@ -167,4 +169,64 @@ fn no_panel_case_occurs_in_the_training_stream() {
         }
     }
     assert_eq!(compared, 1_200 + 2 * 64 + 2 * 200 + 2 * 8);
+}
+
+/// The summary of `kvassay qualify` with these arguments, in a folder of its own.
+fn qualify(args: &[&str], exit: i32) -> (tempfile::TempDir, Value) {
+    let dir = tempfile::tempdir().unwrap();
+    let assert = assert_cmd::Command::cargo_bin("kvassay")
+        .unwrap()
+        .current_dir(dir.path())
+        .args(["qualify", "--format", "json"])
+        .args(args)
+        .assert()
+        .code(exit);
+    let summary = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+    (dir, summary)
+}
+
+/// Lost answers and right answers of the control, over every panel with answers.
+fn lost(certificate: &Value) -> (u64, u64) {
+    let rules = certificate["objectives"]["preservation"]["rules"]
+        .as_array()
+        .unwrap();
+    let answers = rules.iter().filter(|rule| rule["lost"].is_u64());
+    answers.fold((0, 0), |(lost, correct), rule| {
+        (
+            lost + rule["lost"].as_u64().unwrap(),
+            correct + rule["control_correct"].as_u64().unwrap(),
+        )
+    })
+}
+
+#[test]
+fn qualify_needs_no_arguments() {
+    let (dir, summary) = qualify(&["--limit", "2"], 3);
+    assert_eq!(summary["schema"], "kvassay.summary/1");
+    let certificates = summary["certificates"].as_array().unwrap();
+    assert_eq!(certificates.len(), 6);
+    for certificate in certificates {
+        assert_eq!(certificate["model"]["name"], "demo-tolerant");
+        assert_eq!(certificate["protocol"]["name"], "demo");
+        let objective = &certificate["objectives"]["preservation"];
+        assert_eq!(objective["verdict"], "incomplete");
+        assert_eq!(objective["reason"], "limit");
+    }
+    let run = Path::new("kvassay-runs/demo-tolerant-demo/run.json");
+    assert!(dir.path().join(run).is_file());
+}
+
+/// The phenomenon that the demo models exist for, on few cases: values survive FP8, keys with
+/// large constant channels do not.
+#[test]
+fn the_sensitive_model_loses_its_answers_with_its_keys() {
+    let args = ["AD", "RD", "--model", "demo-sensitive", "--limit", "24"];
+    let (_dir, summary) = qualify(&args, 3);
+    let [values, keys] = summary["certificates"].as_array().unwrap().as_slice() else {
+        panic!("two certificates");
+    };
+    let ((lost_values, correct), (lost_keys, _)) = (lost(values), lost(keys));
+    assert!(correct >= 68, "natively {correct} of 72");
+    assert!(lost_values * 50 <= correct, "{lost_values} of {correct}");
+    assert!(lost_keys * 2 >= correct, "{lost_keys} of {correct}");
 }

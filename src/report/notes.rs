@@ -1,7 +1,7 @@
 //! The sentences below the table: controls, A/A, reasons, what was required.
 
 use crate::certify::{Unattainable, unattainable};
-use crate::schema::{ObjectiveResult, Objectives, RuleResult, Verdict};
+use crate::schema::{Certificate, ObjectiveResult, Objectives, RuleResult, Verdict};
 
 use super::summary::Summary;
 
@@ -150,7 +150,9 @@ fn degradation(summary: &Summary<'_>) -> Vec<String> {
             .degradation
             .iter()
             .filter(|found| found.established);
-        let endpoints: Vec<&str> = established.map(|found| found.endpoint.as_str()).collect();
+        let endpoints: Vec<String> = established
+            .map(|found| degraded(certificate, &found.endpoint))
+            .collect();
         if !endpoints.is_empty() {
             let name = &certificate.recipe.name;
             lines.push(format!(
@@ -160,6 +162,20 @@ fn degradation(summary: &Summary<'_>) -> Vec<String> {
         }
     }
     lines
+}
+
+/// An endpoint with what happened there, against the first control.
+fn degraded(certificate: &Certificate, endpoint: &str) -> String {
+    let found = rules(&certificate.objectives).find(|rule| rule.panel == endpoint);
+    match found {
+        Some(RuleResult {
+            lost: Some(lost),
+            control_correct: Some(correct),
+            ..
+        }) => format!("{endpoint} ({lost} of {correct} right answers lost)"),
+        Some(rule) => format!("{endpoint} ({:+.2}%)", 100.0 * rule.estimate),
+        None => endpoint.to_owned(),
+    }
 }
 
 fn requirement(summary: &Summary<'_>) -> String {

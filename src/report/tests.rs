@@ -237,7 +237,7 @@ fn text_at_full_width() {
     control native: correct math 1232/1319, retrieval-1k 187/200, retrieval-8k 187/200; 3 truncated, 1 unparsed, 0 errors
     A/A (native against native): 0 lost, 0 gained, identical bits in 1847 records
     AF: preservation and aggregate not established (control_too_weak): panel math, control native: 61 of 1319 correct
-    AF: degradation established on nll-8k
+    AF: degradation established on nll-8k (+1.56%)
     required of each recipe: preservation
     certificates: runs/a/certificates/
     ");
