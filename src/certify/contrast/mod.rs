@@ -291,15 +291,21 @@ impl<'a> Bench<'a> {
                 direction: tested.direction,
                 established: adjusted.is_some_and(|p| p.p <= self.protocol.family_alpha),
             }),
-            Err(gap) => comparison.missing.push(MissingContrast {
-                endpoint: family.endpoint.clone(),
-                contrast: arms.text.clone(),
-                model: model.to_owned(),
-                run: run.map(|run| self.runs[run].run.to_owned()),
-                declared: adjusted.is_some(),
-                lack: gap.lack,
-                detail: gap.detail,
-            }),
+            Err(gap) => {
+                let missing = MissingContrast {
+                    endpoint: family.endpoint.clone(),
+                    contrast: arms.text.clone(),
+                    model: model.to_owned(),
+                    run: run.map(|run| self.runs[run].run.to_owned()),
+                    declared: adjusted.is_some(),
+                    lack: gap.lack,
+                    detail: gap.detail,
+                };
+                // A named model beside `*` is in several families and missing once.
+                if !comparison.missing.contains(&missing) {
+                    comparison.missing.push(missing);
+                }
+            }
         }
     }
 }
