@@ -114,7 +114,10 @@ mod tests {
 
     fn protocol(models: &[&str]) -> Protocol {
         let mut protocol = samples::protocol();
-        protocol.models = models.iter().map(|name| samples::model(name, None)).collect();
+        protocol.models = models
+            .iter()
+            .map(|name| samples::model(name, None))
+            .collect();
         protocol
     }
 
@@ -220,6 +223,9 @@ mod tests {
         let adjusted = adjust(&[Some(mcnemar_exact(1199, 0)), None, None, None]).unwrap();
         assert_eq!(adjusted[0].p, 0.0);
         let expected = -360.634 + 4_f64.log10();
-        assert!((adjusted[0].log10_p - expected).abs() < 1e-3, "{adjusted:?}");
+        assert!(
+            (adjusted[0].log10_p - expected).abs() < 1e-3,
+            "{adjusted:?}"
+        );
     }
 }

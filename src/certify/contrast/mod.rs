@@ -114,7 +114,11 @@ fn check_runs(runs: &[GivenRun<'_>]) -> Result<(), ContrastError> {
                     first: first.run.to_owned(),
                     second: second.run.to_owned(),
                     model: theirs.model.name.clone(),
-                    what: if same_name { "same name" } else { "same weights" },
+                    what: if same_name {
+                        "same name"
+                    } else {
+                        "same weights"
+                    },
                 });
             }
         }

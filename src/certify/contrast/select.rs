@@ -223,7 +223,10 @@ mod tests {
         let (mut protocol, manifest) = setting();
         protocol.contrasts.clear();
         let error = select(&protocol, &[&manifest], &[]).unwrap_err();
-        assert!(error.to_string().contains("declares no contrasts"), "{error}");
+        assert!(
+            error.to_string().contains("declares no contrasts"),
+            "{error}"
+        );
         let asked = ["AD-native".to_owned()];
         assert!(select(&protocol, &[&manifest], &asked).is_ok());
     }
