@@ -164,7 +164,7 @@ impl<'a> Key<'a> {
             ", descriptive"
         };
         format!(
-            "missing{counts}: {}, {} on {}: {}",
+            "missing{counts}: {}: {} on {}: {}",
             self.model,
             contrasts.join(", "),
             endpoints.join(", "),
