@@ -29,6 +29,7 @@ mod tests;
 
 pub use assemble::{certify, certify_with};
 pub use attainable::{Unattainable, unattainable};
+pub use caveats::FEW_DOCUMENTS;
 pub use contrast::{
     CONFIDENCE, ComparedRun, Comparison, Contrast, ContrastCounts, ContrastError, ContrastMethod,
     Direction, EndpointFamily, GivenRun, Lack, MissingContrast, contrasts, contrasts_with,

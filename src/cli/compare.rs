@@ -70,7 +70,7 @@ fn load(path: &Path) -> Result<Evidence, Failure> {
 
 fn failure(error: ContrastError) -> Failure {
     match error {
-        ContrastError::Certify { run, source } => of_run(&run, source),
+        ContrastError::Certify { run, source } => of_run(&run, *source),
         other => Failure::input(other),
     }
 }

@@ -68,10 +68,10 @@ pub enum ContrastError {
         /// The run.
         run: String,
         /// Cause.
-        source: CertifyError,
+        source: Box<CertifyError>,
     },
     /// p-values that cannot be adjusted.
-    #[error("endpoint {endpoint}: {source}")]
+    #[error("endpoint {endpoint}: p-values cannot be adjusted")]
     Adjustment {
         /// Endpoint.
         endpoint: String,

@@ -90,7 +90,7 @@ pub fn contrasts_with(
 fn read<'a>(given: &GivenRun<'a>, scorer: &dyn Rescore) -> Result<Reading<'a>, ContrastError> {
     Reading::new(given, scorer).map_err(|source| ContrastError::Certify {
         run: given.run.to_owned(),
-        source,
+        source: Box::new(source),
     })
 }
 

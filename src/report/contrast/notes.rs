@@ -1,6 +1,8 @@
 //! What a comparison does and does not correct for.
 
-use crate::certify::{Comparison, ContrastMethod, EndpointFamily, MissingContrast};
+use crate::certify::{
+    Comparison, ContrastCounts, ContrastMethod, EndpointFamily, FEW_DOCUMENTS, MissingContrast,
+};
 
 use super::number::significant;
 
@@ -96,7 +98,8 @@ fn bootstrap(comparison: &Comparison) -> Vec<String> {
     }
     let all = f64::from(comparison.resamples) + 1.0;
     let mut notes = vec![format!(
-        "NLL: {} resamples of documents, seed {}; p = (b + 1) / (B + 1) is at least {}.",
+        "NLL: {} resamples of documents, seed {}; p = (b + 1) / (B + 1) is at least {}. The test is \
+         approximate: docs/statistics.md gives its measured size.",
         comparison.resamples,
         comparison.seed,
         significant(1.0 / all, 3)
@@ -108,6 +111,35 @@ fn bootstrap(comparison: &Comparison) -> Vec<String> {
              least p times {largest} is above alpha.",
             comparison.resamples
         ));
+    }
+    for note in families().flat_map(unreliable) {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    notes
+}
+
+/// Where resampling shows less than it seems to.
+fn unreliable(family: &EndpointFamily) -> Vec<String> {
+    let endpoint = &family.endpoint;
+    let mut notes = Vec::new();
+    for found in &family.contrasts {
+        if let ContrastCounts::Nll { documents, .. } = found.counts
+            && documents < u64::from(FEW_DOCUMENTS)
+        {
+            notes.push(format!(
+                "{endpoint} rests on {documents} documents: bootstrap tests and intervals are \
+                 unreliable at small numbers, and p comes out too small."
+            ));
+        }
+        if found.interval[0] == found.interval[1] && found.effect != 0.0 {
+            notes.push(format!(
+                "{} of {} on {endpoint} has no sampling variation: every document differs by the \
+                 same amount, so that interval and p show no precision.",
+                found.contrast, found.model
+            ));
+        }
     }
     notes
 }
