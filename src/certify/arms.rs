@@ -124,7 +124,7 @@ impl<'a> Trial<'a> {
 }
 
 /// Whether the protocol's entry stands for the run's model.
-fn declares(model: &ProtocolModel, manifest: &Manifest) -> bool {
+pub(super) fn declares(model: &ProtocolModel, manifest: &Manifest) -> bool {
     let name = model.name == "*" || model.name == manifest.model.name;
     let weights = model.sha256.as_ref();
     name && weights.is_none_or(|sha256| *sha256 == manifest.model.weights_sha256)

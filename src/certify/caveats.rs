@@ -7,8 +7,8 @@ use super::arms::Trial;
 use super::attainable::{Unattainable, unattainable};
 use super::compare::{PanelResult, percent};
 
-/// Documents below which percentile-bootstrap bounds are called out.
-const FEW_DOCUMENTS: u32 = 32;
+/// Documents below which percentile-bootstrap bounds and bootstrap tests are called out.
+pub const FEW_DOCUMENTS: u32 = 32;
 
 const GENERAL: [&str; 3] = [
     "The Tango bounds of net_change and the bootstrap bounds of nll are approximate: \

@@ -11,6 +11,7 @@ mod attainable;
 mod caveats;
 mod check;
 mod compare;
+mod contrast;
 mod counts;
 mod degradation;
 mod engagement;
@@ -28,6 +29,11 @@ mod tests;
 
 pub use assemble::{certify, certify_with};
 pub use attainable::{Unattainable, unattainable};
+pub use caveats::FEW_DOCUMENTS;
+pub use contrast::{
+    CONFIDENCE, ComparedRun, Comparison, Contrast, ContrastCounts, ContrastError, ContrastMethod,
+    Direction, EndpointFamily, GivenRun, Lack, MissingContrast, contrasts, contrasts_with,
+};
 pub use error::{AaDifference, CertifyError, Mismatch};
 pub use evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 pub use findings::Reason;

@@ -1,5 +1,6 @@
 //! Sinks for results and progress: the summary of a run as text or JSON, and progress lines.
 
+mod contrast;
 mod notes;
 mod progress;
 mod summary;
@@ -9,6 +10,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
+pub use contrast::{COMPARE_SCHEMA, write_comparison_json, write_comparison_text};
 pub use progress::Progress;
 pub use summary::{SUMMARY_SCHEMA, Summary};
 pub use text::{TEXT_WIDTH, write_text};

@@ -42,7 +42,7 @@ pub fn write_text(summary: &Summary<'_>, width: usize, out: &mut dyn Write) -> i
 }
 
 /// Breaks a sentence at blanks; what follows the first line is indented.
-fn write_wrapped(text: &str, width: usize, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_wrapped(text: &str, width: usize, out: &mut dyn Write) -> io::Result<()> {
     let mut line = String::new();
     for word in text.split(' ') {
         let fits = line.chars().count() + 1 + word.chars().count() <= width;
@@ -77,7 +77,7 @@ fn heading(summary: &Summary<'_>) -> String {
 }
 
 /// Enough of a digest to recognise it.
-fn short(digest: &str) -> &str {
+pub(super) fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }
 

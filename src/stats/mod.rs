@@ -19,7 +19,8 @@ mod tango;
 
 pub use binomial::{ln_binomial_cdf, ln_binomial_pmf, ln_binomial_sf};
 pub use bootstrap::{
-    BootstrapBound, BootstrapPlan, BootstrapTest, bootstrap_difference_test, bootstrap_ratio_bound,
+    BootstrapBound, BootstrapInterval, BootstrapPlan, BootstrapTest, bootstrap_difference_interval,
+    bootstrap_difference_test, bootstrap_ratio_bound,
 };
 pub use clopper_pearson::{clopper_pearson_lower, clopper_pearson_upper};
 pub use error::{MAX_COUNT, MAX_RESAMPLES, StatsError};
