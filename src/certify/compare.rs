@@ -115,7 +115,12 @@ impl<'a> PanelResult<'a> {
                 );
             }
             None => {
-                let detail = format!("panel {} is not part of the run", self.name);
+                let what = if entry.is_some() {
+                    "of the run is not the one that the protocol names"
+                } else {
+                    "is not part of the run"
+                };
+                let detail = format!("panel {} {what}", self.name);
                 self.find(Reason::MissingRecords, detail);
             }
         }

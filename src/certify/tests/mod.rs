@@ -2,6 +2,7 @@
 
 mod beside;
 mod incomplete;
+mod order;
 mod properties;
 mod published;
 mod stored;
