@@ -72,6 +72,7 @@ impl Protocol {
     pub fn validate(&self) -> Result<(), ProtocolError> {
         check_schema(Some(&self.schema))?;
         check_name("name", &self.name)?;
+        check_text("description", &self.description)?;
         let alpha = self.family_alpha;
         require(
             alpha > 0.0 && alpha <= 0.5,

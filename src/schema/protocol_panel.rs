@@ -125,7 +125,10 @@ mod tests {
     fn keys_of_other_kinds_missing_and_null_ones_are_named() {
         let math = r#"{"kind":"math","task":"t","cases":1,"max_new_tokens":2"#;
         for (rest, message) in [
-            (r#","length":9}"#, "math panel of length 9: found key `length`"),
+            (
+                r#","length":9}"#,
+                "math panel of length 9: found key `length`",
+            ),
             (r#","targets":null}"#, "invalid type: null"),
             (r#","novel":1}"#, "unknown field `novel`"),
             (r#","cases":1}"#, "duplicate field `cases`"),
@@ -139,10 +142,16 @@ mod tests {
                 r#"{"kind":"nll","task":"t","length":9,"documents":2}"#,
                 "nll panel of length 9: found no key `targets`",
             ),
-            (r#"{"kind":"math","task":"t"}"#, "math panel: found no key `cases`"),
+            (
+                r#"{"kind":"math","task":"t"}"#,
+                "math panel: found no key `cases`",
+            ),
             (r#"{"task":"t"}"#, "missing field `kind`"),
             (r#"{"kind":"maths","task":"t"}"#, "unknown variant `maths`"),
-            (r#"{"kind":"math","cases":1,"max_new_tokens":1}"#, "missing field `task`"),
+            (
+                r#"{"kind":"math","cases":1,"max_new_tokens":1}"#,
+                "missing field `task`",
+            ),
         ] {
             let found = refusal(text);
             assert!(found.contains(message), "{text}: {found}");

@@ -123,6 +123,12 @@ fn check_target(args: &Args) -> anyhow::Result<Kind> {
         );
     }
     let kind = Kind::of(&args.out).context("--out")?;
+    if args.out.is_dir() {
+        bail!(
+            "--out {}: found a folder, expected a file or none",
+            args.out.display()
+        );
+    }
     if args.out.exists() && !args.force {
         bail!(
             "--out {}: found a file there, expected none, or --force",
@@ -211,14 +217,20 @@ fn declare(args: &Args, from: Protocol, models: Vec<ProtocolModel>) -> anyhow::R
     protocol.description = match &args.description {
         Some(text) => text.clone(),
         None => format!(
-            "{} model(s), {} recipe(s); what was not declared anew is as in {source}",
-            protocol.models.len(),
-            protocol.candidates.len()
+            "{}, {}; what was not declared anew is as in {source}",
+            counted(protocol.models.len(), "model"),
+            counted(protocol.candidates.len(), "recipe")
         ),
     };
     check_tasks(&protocol)?;
     protocol.validate()?;
     Ok(protocol)
+}
+
+/// `1 model`, `2 models`.
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 /// Replaces a list where another was given.

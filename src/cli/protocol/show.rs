@@ -154,9 +154,15 @@ fn write_family(out: &mut dyn Write, protocol: &Protocol) -> std::io::Result<()>
         }
     }
     writeln!(out, "controls    {}", protocol.controls.join(", "))?;
+    let names = protocol.candidates.iter().map(|c| c.name.len());
+    let width = names.max().unwrap_or(0);
     for (i, candidate) in protocol.candidates.iter().enumerate() {
         let lead = if i == 0 { "candidates" } else { "" };
-        writeln!(out, "{lead:<11} {}  {}", candidate.name, candidate.spec)?;
+        writeln!(
+            out,
+            "{lead:<11} {:<width$}  {}",
+            candidate.name, candidate.spec
+        )?;
     }
     let objectives = protocol.objectives.iter().map(|objective| objective.name());
     writeln!(

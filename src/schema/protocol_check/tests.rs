@@ -38,6 +38,7 @@ fn each_violation_is_named() {
     let messages = [
         refusal(|p| p.schema = "kvassay.protocol/2".to_owned()),
         refusal(|p| p.name = "../x".to_owned()),
+        refusal(|p| p.description = "two\nlines".to_owned()),
         refusal(|p| p.family_alpha = 0.0),
         refusal(|p| p.family_alpha = f64::NAN),
         refusal(|p| p.models.clear()),
