@@ -36,6 +36,8 @@ fn reference_declares_the_published_sizes() {
 #[test]
 fn list_and_show() {
     insta::assert_snapshot!("protocol_list", stdout(&["protocol", "list"]));
+    let list = ["protocol", "list", "--format", "json"];
+    insta::assert_snapshot!("protocol_list_json", stdout(&list));
     insta::assert_snapshot!(
         "protocol_show_reference",
         stdout(&["protocol", "show", "reference"])
