@@ -5,7 +5,7 @@ use crate::schema::{ArmRole, Manifest, ManifestArm, ProtocolModel};
 
 use super::evidence::{ArmEvidence, Evidence};
 use super::findings::Finding;
-use super::{CertifyError, Reason};
+use super::{CertifyError, Reason, order};
 
 /// The control arm of a protocol with one control, whatever the protocol calls it.
 const NATIVE_ARM: &str = "native";
@@ -74,6 +74,7 @@ impl<'a> Trial<'a> {
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         self.find_unsupported(&mut findings);
+        findings.extend(order::findings(self));
         self.find_undeclared(&mut findings);
         for control in self.controls.iter().filter(|control| control.arm.is_none()) {
             let detail = format!("the run has no arm for control {}", control.name);
@@ -100,11 +101,7 @@ impl<'a> Trial<'a> {
             .iter()
             .any(|model| declares(model, manifest))
         {
-            let detail = format!(
-                "protocol {} does not declare model {} with weights {}",
-                protocol.name, manifest.model.name, manifest.model.weights_sha256
-            );
-            findings.push(Finding::new(Reason::ModelUndeclared, detail));
+            findings.push(Finding::new(Reason::ModelUndeclared, undeclared(manifest)));
         }
         if !self.is_recipe_declared() {
             let detail = format!(
@@ -128,6 +125,27 @@ pub(super) fn declares(model: &ProtocolModel, manifest: &Manifest) -> bool {
     let name = model.name == "*" || model.name == manifest.model.name;
     let weights = model.sha256.as_ref();
     name && weights.is_none_or(|sha256| *sha256 == manifest.model.weights_sha256)
+}
+
+/// Says what the protocol declares under the model's name, if anything.
+fn undeclared(manifest: &Manifest) -> String {
+    let (protocol, model) = (&manifest.protocol, &manifest.model);
+    let named = protocol
+        .models
+        .iter()
+        .find(|named| named.name == model.name);
+    let (name, weights) = (&model.name, &model.weights_sha256);
+    match named.and_then(|named| named.sha256.as_ref()) {
+        Some(declared) => format!(
+            "protocol {} declares model {name} with weights {declared}, the run has weights \
+             {weights}",
+            protocol.name
+        ),
+        None => format!(
+            "protocol {} does not declare model {name} with weights {weights}",
+            protocol.name
+        ),
+    }
 }
 
 fn candidate_arm<'a>(name: &str, manifest: &'a Manifest) -> Result<&'a ManifestArm, CertifyError> {

@@ -1,6 +1,6 @@
 //! Whether the evidence is about what its manifest says.
 
-use crate::schema::{CaseTask, PanelPlan, canonical_sha256};
+use crate::schema::{CaseTask, Manifest, PanelPlan, canonical_sha256};
 
 use super::CertifyError;
 use super::evidence::{Evidence, PanelGold};
@@ -11,6 +11,20 @@ use super::evidence::{Evidence, PanelGold};
 /// [`CertifyError::Protocol`], [`CertifyError::ProtocolDigest`], [`CertifyError::Panel`].
 pub(super) fn check(evidence: &Evidence) -> Result<(), CertifyError> {
     let manifest = &evidence.manifest;
+    check_protocol(manifest)?;
+    for plan in &manifest.protocol.panels {
+        if let Some(gold) = evidence.panels.get(&plan.panel_name()) {
+            check_panel(plan, gold)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks the manifest's protocol against its digest.
+///
+/// # Errors
+/// [`CertifyError::Protocol`], [`CertifyError::ProtocolDigest`].
+pub fn check_protocol(manifest: &Manifest) -> Result<(), CertifyError> {
     manifest.protocol.validate()?;
     // A protocol that was read from JSON can be written as JSON.
     let expected = canonical_sha256(&manifest.protocol).unwrap_or_default();
@@ -19,11 +33,6 @@ pub(super) fn check(evidence: &Evidence) -> Result<(), CertifyError> {
             found: manifest.protocol_sha256.clone(),
             expected,
         });
-    }
-    for plan in &manifest.protocol.panels {
-        if let Some(gold) = evidence.panels.get(&plan.panel_name()) {
-            check_panel(plan, gold)?;
-        }
     }
     Ok(())
 }

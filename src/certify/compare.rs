@@ -214,7 +214,12 @@ pub(super) fn absence(evidence: &Evidence, name: &str) -> Finding {
     match entry.and_then(|panel| panel.unsupported.as_ref()) {
         Some(why) => Finding::new(Reason::PanelUnsupported, format!("panel {name}: {why}")),
         None => {
-            let detail = format!("panel {name} is not part of the run");
+            let what = if entry.is_some() {
+                "of the run is not the one that the protocol names"
+            } else {
+                "is not part of the run"
+            };
+            let detail = format!("panel {name} {what}");
             Finding::new(Reason::MissingRecords, detail)
         }
     }

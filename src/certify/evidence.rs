@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::schema::{CaseTask, Engagement, FileDigest, Manifest, PanelHeader, Record};
+use crate::schema::{
+    ArmStart, CaseTask, CertificateProtocol, Engagement, FileDigest, Manifest, PanelHeader, Record,
+};
 
 /// The evidence of one run.
 #[derive(Clone, Debug)]
@@ -15,6 +17,8 @@ pub struct Evidence {
     pub arms: BTreeMap<String, ArmEvidence>,
     /// Files that every certificate of the run rests on: manifest, panels, calibration.
     pub files: Vec<FileDigest>,
+    /// Where the records are judged under a protocol that is not their run's: the run's own one.
+    pub judged_after: Option<CertificateProtocol>,
 }
 
 /// A panel as far as it decides outcomes.
@@ -42,9 +46,11 @@ pub struct GoldCase {
 pub struct ArmEvidence {
     /// Records by panel name, in any order.
     pub records: BTreeMap<String, Vec<Record>>,
+    /// What stood before the first record; absent where nothing was written down.
+    pub start: Option<ArmStart>,
     /// Proof of engagement.
     pub engagement: Option<Engagement>,
-    /// Record and engagement files.
+    /// Record, start and engagement files.
     pub files: Vec<FileDigest>,
 }
 

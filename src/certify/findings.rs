@@ -15,6 +15,12 @@ pub enum Reason {
     ArmUnsupported,
     /// A panel does not fit the model.
     PanelUnsupported,
+    /// The protocol is not the one that stood before the first record.
+    ProtocolChanged,
+    /// Nothing shows which protocol stood before the first record.
+    ProtocolUnproved,
+    /// The records are judged under a protocol that is not their run's.
+    ProtocolAfterRecords,
     /// The protocol does not declare this model.
     ModelUndeclared,
     /// The protocol does not declare this recipe.
@@ -54,9 +60,12 @@ impl Reason {
     pub fn verdict(self) -> Verdict {
         match self {
             Reason::ArmUnsupported | Reason::PanelUnsupported => Verdict::Unsupported,
-            Reason::ModelUndeclared | Reason::RecipeUndeclared | Reason::ObjectiveUndeclared => {
-                Verdict::Descriptive
-            }
+            Reason::ProtocolChanged
+            | Reason::ProtocolUnproved
+            | Reason::ProtocolAfterRecords
+            | Reason::ModelUndeclared
+            | Reason::RecipeUndeclared
+            | Reason::ObjectiveUndeclared => Verdict::Descriptive,
             Reason::ErroredRecords
             | Reason::DuplicateRecords
             | Reason::NonFiniteRecords
@@ -78,6 +87,9 @@ impl Reason {
         match self {
             Reason::ArmUnsupported => "arm_unsupported",
             Reason::PanelUnsupported => "panel_unsupported",
+            Reason::ProtocolChanged => "protocol_changed",
+            Reason::ProtocolUnproved => "protocol_unproved",
+            Reason::ProtocolAfterRecords => "protocol_after_records",
             Reason::ModelUndeclared => "model_undeclared",
             Reason::RecipeUndeclared => "recipe_undeclared",
             Reason::ObjectiveUndeclared => "objective_undeclared",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::schema::{FileDigest, PANEL_SCHEMA, PanelCase, PanelHeader, sha256_hex};
-use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, RunDir};
+use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, RunDir, start_path};
 
 use super::CertifyError;
 use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
@@ -35,6 +35,7 @@ pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
         panels,
         arms,
         files,
+        judged_after: None,
     })
 }
 
@@ -49,6 +50,10 @@ fn load_arm<'a>(
             evidence.records.insert(panel.clone(), stored.records);
             evidence.files.push(stored.file);
         }
+    }
+    evidence.start = dir.arm_start(arm)?;
+    if evidence.start.is_some() {
+        evidence.files.push(dir.file_digest(&start_path(arm))?);
     }
     evidence.engagement = dir.engagement(arm)?;
     if evidence.engagement.is_some() {

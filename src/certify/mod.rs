@@ -19,6 +19,7 @@ mod error;
 mod evidence;
 mod findings;
 mod load;
+mod order;
 mod outcomes;
 mod pairs;
 mod rescore;
@@ -28,8 +29,9 @@ mod rules;
 mod tests;
 
 pub use assemble::{certify, certify_with};
-pub use attainable::{Unattainable, unattainable};
+pub use attainable::{Attainable, Unattainable, attainable, unattainable};
 pub use caveats::FEW_DOCUMENTS;
+pub use check::check_protocol;
 pub use contrast::{
     CONFIDENCE, ComparedRun, Comparison, Contrast, ContrastCounts, ContrastError, ContrastMethod,
     Direction, EndpointFamily, GivenRun, Lack, MissingContrast, contrasts, contrasts_with,
@@ -38,4 +40,5 @@ pub use error::{AaDifference, CertifyError, Mismatch};
 pub use evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 pub use findings::Reason;
 pub use load::load;
+pub use order::judge_under;
 pub use rescore::{MathScore, Rescore};

@@ -14,14 +14,7 @@ use super::{Exit, Failure};
 /// Certifies every candidate arm of the run, in the order of the arms, and stores the certificates.
 pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
     let evidence = certify::load(dir).map_err(certify_failure)?;
-    let arms = dir
-        .manifest()
-        .arms
-        .iter()
-        .filter(|arm| arm.role == ArmRole::Candidate);
-    let certificates = arms
-        .map(|arm| certify::certify(&arm.arm, &evidence).map_err(certify_failure))
-        .collect::<Result<Vec<_>, _>>()?;
+    let certificates = of_each_candidate(&evidence)?;
     for certificate in &certificates {
         dir.write_certificate(&certificate.recipe.name, certificate)
             .map_err(|error| super::qualify::failure(error.into()))?;
@@ -29,7 +22,23 @@ pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
     Ok(certificates)
 }
 
-/// Prints the summary and decides the exit code.
+/// Judges every candidate arm of the run under another protocol than the run's own. The
+/// certificates are descriptive and stay out of the run directory.
+pub(super) fn judge_under(dir: &RunDir, protocol: &Protocol) -> Result<Vec<Certificate>, Failure> {
+    let evidence = certify::load(dir).map_err(certify_failure)?;
+    certify::check_protocol(&evidence.manifest).map_err(certify_failure)?;
+    let evidence = certify::judge_under(evidence, protocol.clone()).map_err(certify_failure)?;
+    of_each_candidate(&evidence)
+}
+
+fn of_each_candidate(evidence: &certify::Evidence) -> Result<Vec<Certificate>, Failure> {
+    let arms = evidence.manifest.arms.iter();
+    arms.filter(|arm| arm.role == ArmRole::Candidate)
+        .map(|arm| certify::certify(&arm.arm, evidence).map_err(certify_failure))
+        .collect()
+}
+
+/// Prints the summary of a run whose certificates are stored in it and decides the exit code.
 pub(super) fn summarise(
     run: &Path,
     protocol: &Protocol,
@@ -38,11 +47,50 @@ pub(super) fn summarise(
     format: Format,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
+    let stored = format!(
+        "{}/certificates/",
+        run.display().to_string().trim_end_matches('/')
+    );
+    let issued = Issued {
+        run,
+        stored: Some(&stored),
+        protocol,
+        certificates,
+    };
+    print(&issued, required, format, out)
+}
+
+/// Certificates, and where they stand.
+pub(super) struct Issued<'a> {
+    /// Run directory.
+    pub run: &'a Path,
+    /// Folder of the certificates; `None` where they are printed only.
+    pub stored: Option<&'a str>,
+    /// Protocol that they were judged under.
+    pub protocol: &'a Protocol,
+    /// The certificates.
+    pub certificates: &'a [Certificate],
+}
+
+/// Prints the summary and decides the exit code.
+pub(super) fn print(
+    issued: &Issued<'_>,
+    required: &[ObjectiveName],
+    format: Format,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let Issued {
+        run,
+        stored,
+        protocol,
+        certificates,
+    } = *issued;
     let verdicts = verdicts(certificates, required, protocol.required);
     let exit = outcome(&verdicts, required.is_empty());
     let run = run.display().to_string();
     let summary = Summary {
         run: &run,
+        stored,
         protocol,
         required,
         exit: exit.code(),

@@ -100,9 +100,8 @@ pub(super) struct QualifySettings {
 impl QualifySettings {
     /// Checks what was typed.
     pub fn resolve(args: &QualifyArgs) -> Result<Self, Failure> {
-        // Recipes first: a typing error should not cost the reading of a model.
-        let named = named_recipes(&args.recipes).map_err(Failure::input)?;
         let model = ModelSettings::resolve(&args.model)?;
+        let named = named_recipes(&args.recipes, &model.protocol).map_err(Failure::input)?;
         one_control(&model.protocol).map_err(Failure::input)?;
         let candidates = if named.is_empty() {
             declared_recipes(&model.protocol).map_err(Failure::input)?
@@ -167,10 +166,14 @@ pub(super) fn default_protocol(model: &ModelSource) -> &'static str {
     }
 }
 
-fn named_recipes(texts: &[String]) -> anyhow::Result<Vec<Recipe>> {
+/// Recipes by their own name, by the name that the protocol gives them, or written out.
+fn named_recipes(texts: &[String], protocol: &Protocol) -> anyhow::Result<Vec<Recipe>> {
     let mut recipes: Vec<Recipe> = Vec::new();
     for text in texts {
-        let recipe = Recipe::parse(text)?;
+        let mut declared = protocol.candidates.iter();
+        let declared = declared.find(|candidate| candidate.name == *text);
+        let recipe = Recipe::parse(declared.map_or(text, |candidate| &candidate.spec))?;
+        let recipe = as_declared(recipe, protocol);
         if recipe.is_native() {
             bail!(
                 "recipe `{text}`: found the native cache, expected a candidate: native is the control of every run"
@@ -189,11 +192,23 @@ fn declared_recipes(protocol: &Protocol) -> anyhow::Result<Vec<Recipe>> {
         .candidates
         .iter()
         .map(|candidate| {
-            Recipe::parse(&candidate.spec).with_context(|| {
-                format!("protocol {}: candidate {}", protocol.name, candidate.name)
-            })
+            Recipe::parse(&candidate.spec)
+                .with_context(|| {
+                    format!("protocol {}: candidate {}", protocol.name, candidate.name)
+                })
+                .map(|recipe| as_declared(recipe, protocol))
         })
         .collect()
+}
+
+/// The recipe under the name that the protocol declares it by, where it does.
+fn as_declared(mut recipe: Recipe, protocol: &Protocol) -> Recipe {
+    let spec = recipe.spec();
+    let mut candidates = protocol.candidates.iter();
+    if let Some(candidate) = candidates.find(|candidate| candidate.spec == spec) {
+        recipe.name.clone_from(&candidate.name);
+    }
+    recipe
 }
 
 fn one_control(protocol: &Protocol) -> anyhow::Result<()> {

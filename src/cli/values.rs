@@ -61,6 +61,14 @@ pub(super) fn parse_margin(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A proportion of either sign: `-1pp`, `2%` or `0.02`.
+///
+/// # Errors
+/// Says what was found and what is expected.
+pub(super) fn parse_proportion(text: &str) -> Result<f64, String> {
+    proportion(text)
+}
+
 fn out_of_range(text: &str, value: f64, least: &str) -> String {
     let percent = 100.0 * value;
     format!("`{text}` means {percent}%, expected {least} and less than 100%, such as 1% or 0.01")
@@ -72,7 +80,9 @@ fn proportion(text: &str) -> Result<f64, String> {
         .strip_suffix('%')
         .or_else(|| trimmed.strip_suffix("pp"));
     match percent {
-        Some(digits) => Ok(number(digits, text)? / 100.0),
+        // Shifted as decimals are: 0.7 / 100 is not the nearest number to 0.007.
+        Some(digits) => number(&format!("{}e-2", digits.trim()), text)
+            .or_else(|_| Ok(number(digits, text)? / 100.0)),
         None => number(trimmed, text),
     }
 }
@@ -119,6 +129,9 @@ mod tests {
         for text in ["2%", "2 %", "0.02", "2pp", " 2 pp ", "2e-2"] {
             assert_eq!(parse_limit(text), Ok(0.02), "{text}");
         }
+        assert_eq!(parse_limit("0.7%"), Ok(0.007));
+        assert_eq!(parse_limit("2e0%"), Ok(0.02));
+        assert_eq!(parse_proportion("-1 pp"), Ok(-0.01));
         for text in ["1pp", "1%", "0.01"] {
             assert_eq!(parse_margin(text), Ok(0.01), "{text}");
         }

@@ -13,8 +13,10 @@ pub(super) fn notes(summary: &Summary<'_>) -> Vec<String> {
     notes.extend(degradation(summary));
     notes.push(requirement(summary));
     notes.extend(sizes(summary));
-    let run = summary.run.trim_end_matches('/');
-    notes.push(format!("certificates: {run}/certificates/"));
+    notes.push(format!(
+        "certificates: {}",
+        summary.stored.unwrap_or("printed only, stored nowhere")
+    ));
     notes
 }
 

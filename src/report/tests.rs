@@ -213,6 +213,7 @@ fn text(protocol: &Protocol, required: &[ObjectiveName], width: usize) -> String
     let certificates = [certificate("AD", true), certificate("AF", false)];
     let summary = Summary {
         run: "runs/a",
+        stored: Some("runs/a/certificates/"),
         protocol,
         required,
         exit: 1,
@@ -270,6 +271,7 @@ fn json_is_one_document_with_the_certificates() {
     let protocol = protocol(1319);
     let summary = Summary {
         run: "runs/a",
+        stored: Some("runs/a/certificates/"),
         protocol: &protocol,
         required: &[ObjectiveName::Aggregate],
         exit: 0,

@@ -6,6 +6,8 @@ use super::{FileDigest, Protocol};
 
 /// Schema name of [`Manifest`] documents.
 pub const MANIFEST_SCHEMA: &str = "kvassay.run/1";
+/// Schema name of [`ArmStart`] documents.
+pub const ARM_START_SCHEMA: &str = "kvassay.arm-start/1";
 
 /// `run.json`: synced before the first record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -145,4 +147,17 @@ pub enum ArmRole {
     Aa,
     /// A candidate recipe.
     Candidate,
+}
+
+/// What stood before an arm's first record: synced before it and never replaced, so that a protocol
+/// which is put into `run.json` later disagrees with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArmStart {
+    /// Always [`ARM_START_SCHEMA`].
+    pub schema: String,
+    /// Name of the protocol.
+    pub protocol: String,
+    /// SHA-256 of the protocol's canonical JSON.
+    pub protocol_sha256: String,
 }

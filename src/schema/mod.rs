@@ -12,6 +12,8 @@ mod panel;
 mod protocol;
 mod protocol_check;
 mod protocol_file;
+mod protocol_lock;
+mod protocol_panel;
 mod protocol_rules;
 mod record;
 
@@ -23,5 +25,6 @@ pub use panel::*;
 pub use protocol::*;
 pub use protocol_check::{AA_ARM, ProtocolError};
 pub use protocol_file::{builtin_protocol, builtin_protocols};
+pub use protocol_lock::{locked_digest, locked_protocols};
 pub use protocol_rules::RuleName;
 pub use record::*;

@@ -88,8 +88,8 @@ pub struct CalibrationPlan {
     pub forced_tokens: u32,
 }
 
-/// One panel.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One panel. Its reader stands in `protocol_panel.rs`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PanelPlan {
     /// GSM8K-like questions with exact numeric answers.

@@ -20,8 +20,15 @@ pub fn write_json_atomic<T>(path: &Path, value: &T) -> Result<(), StoreError>
 where
     T: Serialize + DeserializeOwned + PartialEq,
 {
-    let bytes = document(path, value)?;
-    replace(path, &bytes, |path| {
+    write_atomic(path, &document(path, value)?)
+}
+
+/// Writes `bytes` to `path`, atomically, as [`write_json_atomic`] does.
+///
+/// # Errors
+/// [`StoreError::Io`]; the file is as before then.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    replace(path, bytes, |path| {
         Ok(Box::new(File::create(path)?) as Box<dyn RunFile>)
     })
 }
@@ -66,7 +73,10 @@ fn replace(
             source,
         });
     }
-    fs::rename(&temporary, path).map_err(StoreError::io(path, "rename into place"))?;
+    if let Err(error) = fs::rename(&temporary, path) {
+        let _ = fs::remove_file(&temporary);
+        return Err(StoreError::io(path, "rename into place")(error));
+    }
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
         _ => Path::new("."),
@@ -134,6 +144,19 @@ mod tests {
             assert!(error.is_system(), "{error}");
             assert_eq!(fs::read(&path).unwrap(), before, "capacity {capacity}");
         }
+    }
+
+    #[test]
+    fn a_folder_in_the_way_is_named_and_nothing_is_left_behind() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("c.json");
+        fs::create_dir(&path).unwrap();
+        let error = write_atomic(&path, b"text").unwrap_err();
+        assert!(
+            error.to_string().contains("c.json: cannot rename"),
+            "{error}"
+        );
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
     }
 
     #[test]

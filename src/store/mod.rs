@@ -18,10 +18,10 @@ mod run;
 #[cfg(test)]
 pub(crate) mod samples;
 
-pub use atomic::write_json_atomic;
+pub use atomic::{write_atomic, write_json_atomic};
 pub use error::StoreError;
 pub use file::RunFile;
 pub use log::RecordLog;
 pub use manifest::{Difference, differences};
 pub use resume::{CaseKey, PlanFault, remaining};
-pub use run::{CALIBRATION_FILE, LOCK_FILE, MANIFEST_FILE, RunDir, StoredRecords};
+pub use run::{CALIBRATION_FILE, LOCK_FILE, MANIFEST_FILE, RunDir, StoredRecords, start_path};

@@ -1,5 +1,9 @@
 //! A run directory.
 
+mod start;
+
+pub use start::start_path;
+
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -72,10 +76,20 @@ impl RunDir {
     /// Continues the run in `path`, which must have been started with an equal manifest.
     ///
     /// # Errors
-    /// [`StoreError::OtherRun`] lists every field that differs; else as [`RunDir::open`] and
-    /// [`StoreError::Locked`].
+    /// [`StoreError::OtherProtocol`], [`StoreError::OtherRun`] with every field that differs; else
+    /// as [`RunDir::open`] and [`StoreError::Locked`].
     pub fn resume(path: &Path, manifest: &Manifest) -> Result<Self, StoreError> {
         let run = RunDir::open(path)?;
+        let of = |manifest: &Manifest| {
+            format!("{} {}", manifest.protocol.name, manifest.protocol_sha256)
+        };
+        if run.manifest.protocol_sha256 != manifest.protocol_sha256 {
+            return Err(StoreError::OtherProtocol {
+                path: path.join(MANIFEST_FILE),
+                found: of(&run.manifest),
+                expected: of(manifest),
+            });
+        }
         let differences = differences(&run.manifest, manifest);
         if !differences.is_empty() {
             return Err(StoreError::OtherRun {

@@ -3,6 +3,7 @@
 mod beside;
 mod contrast;
 mod incomplete;
+mod order;
 mod properties;
 mod published;
 mod stored;

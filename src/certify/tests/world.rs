@@ -85,6 +85,7 @@ pub fn world(protocol: Protocol, right: usize) -> Evidence {
         panels: BTreeMap::new(),
         arms: BTreeMap::new(),
         files: vec![file("run.json")],
+        judged_after: None,
     };
     evidence.manifest.arms.clear();
     for plan in evidence.manifest.protocol.panels.clone() {
@@ -174,6 +175,7 @@ fn add_arm(evidence: &mut Evidence, name: &str, role: ArmRole, recipe: &str, rig
         unsupported: None,
     });
     let mut arm = ArmEvidence {
+        start: Some(start(&evidence.manifest)),
         engagement: Some(engagement(recipe, &evidence.manifest.model.geometry)),
         ..ArmEvidence::default()
     };
@@ -277,8 +279,25 @@ pub fn scale_nll(evidence: &mut Evidence, arm: &str, panel: &str, factor: f64) {
     }
 }
 
-/// The manifest's protocol changed by `change`, and its digest.
+fn start(manifest: &Manifest) -> ArmStart {
+    ArmStart {
+        schema: ARM_START_SCHEMA.to_owned(),
+        protocol: manifest.protocol.name.clone(),
+        protocol_sha256: manifest.protocol_sha256.clone(),
+    }
+}
+
+/// Another protocol from the start: changed by `change`, with its digest, in every arm.
 pub fn change_protocol(evidence: &mut Evidence, change: impl FnOnce(&mut Protocol)) {
+    edit_protocol(evidence, change);
+    let start = start(&evidence.manifest);
+    for arm in evidence.arms.values_mut() {
+        arm.start = Some(start.clone());
+    }
+}
+
+/// The manifest's protocol changed by `change`, and its digest, after the records.
+pub fn edit_protocol(evidence: &mut Evidence, change: impl FnOnce(&mut Protocol)) {
     let manifest = &mut evidence.manifest;
     change(&mut manifest.protocol);
     manifest.protocol_sha256 = canonical_sha256(&manifest.protocol).unwrap();

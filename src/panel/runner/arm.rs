@@ -22,12 +22,13 @@ pub(super) struct ArmRun<'a> {
 }
 
 impl<'a> ArmRun<'a> {
-    /// Opens the record logs of every supported panel.
+    /// Writes down which protocol stands and opens the record logs of every supported panel.
     pub fn open(input: &'a RunInput<'a>, arm: &'a ManifestArm) -> Result<Self, RunError> {
         let recipe = Recipe::parse(&arm.recipe).map_err(|source| RunError::Recipe {
             arm: arm.arm.clone(),
             source,
         })?;
+        input.dir.start_arm(&arm.arm)?;
         let mut panels = Vec::new();
         for (name, panel) in input.panels.supported() {
             let cases = limited(panel.cases.len(), input.dir.manifest().limit);
