@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::schema::{FileDigest, PANEL_SCHEMA, PanelCase, PanelHeader, sha256_hex};
+use crate::schema::{
+    Calibration, FileDigest, ModelIdentity, PANEL_SCHEMA, PanelCase, PanelHeader, sha256_hex,
+};
 use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, RunDir};
 
 use super::CertifyError;
@@ -11,12 +13,13 @@ use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 /// Reads everything that certificates of the run in `dir` rest on.
 ///
 /// # Errors
-/// [`CertifyError::Store`], or [`CertifyError::Panel`] for a panel file that is not the one which
-/// the manifest names.
+/// [`CertifyError::Store`], [`CertifyError::Calibration`], or [`CertifyError::Panel`] for a panel
+/// file that is not the one which the manifest names.
 pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
     let manifest = dir.manifest().clone();
     let mut files = vec![dir.file_digest(MANIFEST_FILE)?];
-    if dir.calibration()?.is_some() {
+    if let Some(calibration) = dir.calibration()? {
+        check_calibration(&calibration, &manifest.model)?;
         files.push(dir.file_digest(CALIBRATION_FILE)?);
     }
     let mut panels = BTreeMap::new();
@@ -36,6 +39,26 @@ pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
         arms,
         files,
     })
+}
+
+fn check_calibration(found: &Calibration, model: &ModelIdentity) -> Result<(), CertifyError> {
+    let (layers, expected) = (found.layers.len(), model.geometry.layers);
+    let wrong = if found.weights_sha256 != model.weights_sha256 {
+        let weights = (found.weights_sha256.clone(), model.weights_sha256.clone());
+        Some(("weights_sha256", weights))
+    } else if layers != expected as usize {
+        Some(("layers", (format!("{layers} layers"), expected.to_string())))
+    } else {
+        None
+    };
+    match wrong {
+        None => Ok(()),
+        Some((field, (found, expected))) => Err(CertifyError::Calibration {
+            field,
+            found,
+            expected,
+        }),
+    }
 }
 
 fn load_arm<'a>(

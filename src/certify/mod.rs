@@ -22,6 +22,7 @@ mod outcomes;
 mod pairs;
 mod rescore;
 mod rules;
+pub mod verify;
 
 #[cfg(test)]
 mod tests;

@@ -90,7 +90,7 @@ fn outcome(verdicts: &[Verdict], survey: bool) -> Exit {
 
 /// Records that contradict their own output are a mismatch (5), native that differs from native is
 /// the worker's failure (4), and the rest is about files (2).
-fn certify_failure(error: certify::CertifyError) -> Failure {
+pub(super) fn certify_failure(error: certify::CertifyError) -> Failure {
     if error.is_mismatch() {
         Failure {
             exit: Exit::Mismatch,

@@ -1,5 +1,6 @@
 //! The manifest of a run: what ran, on what, under which protocol.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{FileDigest, Protocol};
@@ -8,10 +9,11 @@ use super::{FileDigest, Protocol};
 pub const MANIFEST_SCHEMA: &str = "kvassay.run/1";
 
 /// `run.json`: synced before the first record.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// Always [`MANIFEST_SCHEMA`].
+    #[schemars(extend("const" = MANIFEST_SCHEMA))]
     pub schema: String,
     /// The tool that ran.
     pub tool: ToolIdentity,
@@ -33,7 +35,7 @@ pub struct Manifest {
 }
 
 /// The tool's own identity.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolIdentity {
     /// Version from the crate.
@@ -53,7 +55,7 @@ impl ToolIdentity {
 }
 
 /// The model's identity.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelIdentity {
     /// Name: the folder's or file's name without extension.
@@ -71,7 +73,7 @@ pub struct ModelIdentity {
 }
 
 /// The shape of a model, as far as the cache depends on it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Geometry {
     /// Decoder layers.
@@ -93,7 +95,7 @@ pub struct Geometry {
 }
 
 /// The worker's identity.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerIdentity {
     /// `cpu`, `cuda` or `http`.
@@ -105,7 +107,7 @@ pub struct WorkerIdentity {
 }
 
 /// One materialised panel.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestPanel {
     /// Panel name.
@@ -121,7 +123,7 @@ pub struct ManifestPanel {
 }
 
 /// One arm.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestArm {
     /// Arm name: `native`, `native-aa`, `AF`, …
@@ -136,7 +138,7 @@ pub struct ManifestArm {
 }
 
 /// What an arm is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArmRole {
     /// A native control.
