@@ -5,6 +5,7 @@ use crate::schema::{
     CERTIFICATE_SCHEMA, Certificate, CertificateProtocol, CertificateRecipe, FileDigest, Geometry,
     MemoryFigures, ObjectiveName, ObjectiveResult, Objectives, RuleName, ToolIdentity, Verdict,
 };
+use crate::store::CALIBRATION_FILE;
 
 use super::aa::{self, Aa};
 use super::arms::{Trial, cache_shape};
@@ -170,14 +171,20 @@ pub(super) fn memory(recipe: &CertificateRecipe) -> MemoryFigures {
     }
 }
 
-/// Files of the run, the candidate, its controls and the A/A arm, by path.
+/// Files of the run, the candidate, its controls and the A/A arm, by path. A calibration is no
+/// evidence of a recipe that needs none: it may be made after that recipe's arm has ended.
 fn files(trial: &Trial<'_>) -> Vec<FileDigest> {
     let arms = trial
         .evidence
         .arms
         .iter()
         .filter(|(name, _)| trial.involves(name));
-    let mut files = trial.evidence.files.clone();
+    let calibrated = trial.recipe.needs_calibration();
+    let of_run = trial.evidence.files.iter();
+    let mut files: Vec<FileDigest> = of_run
+        .filter(|file| calibrated || file.path != CALIBRATION_FILE)
+        .cloned()
+        .collect();
     files.extend(arms.flat_map(|(_, arm)| arm.files.iter().cloned()));
     files.sort();
     files

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::recipe::Recipe;
 use crate::schema::{
-    Calibration, FileDigest, ModelIdentity, PANEL_SCHEMA, PanelCase, PanelHeader, sha256_hex,
+    ArmRole, Calibration, FileDigest, ManifestArm, ModelIdentity, PANEL_SCHEMA, PanelCase,
+    PanelHeader, sha256_hex,
 };
 use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, RunDir};
 
@@ -16,9 +18,30 @@ use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 /// [`CertifyError::Store`], [`CertifyError::Calibration`], or [`CertifyError::Panel`] for a panel
 /// file that is not the one which the manifest names.
 pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
+    load_arms(dir, |_| true)
+}
+
+/// Reads what the certificate of `candidate` rests on, and nothing of other candidates: they may
+/// still be running.
+///
+/// # Errors
+/// As [`load`].
+pub(super) fn load_trial(dir: &RunDir, candidate: &str) -> Result<Evidence, CertifyError> {
+    load_arms(dir, |arm| {
+        arm.role != ArmRole::Candidate || arm.arm == candidate
+    })
+}
+
+fn load_arms(
+    dir: &RunDir,
+    is_wanted: impl Fn(&ManifestArm) -> bool,
+) -> Result<Evidence, CertifyError> {
     let manifest = dir.manifest().clone();
     let mut files = vec![dir.file_digest(MANIFEST_FILE)?];
-    if let Some(calibration) = dir.calibration()? {
+    let is_calibrated = |arm: &ManifestArm| is_wanted(arm) && needs_calibration(arm);
+    if manifest.arms.iter().any(is_calibrated)
+        && let Some(calibration) = dir.calibration()?
+    {
         check_calibration(&calibration, &manifest.model)?;
         files.push(dir.file_digest(CALIBRATION_FILE)?);
     }
@@ -30,7 +53,8 @@ pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
         }
     }
     let mut arms = BTreeMap::new();
-    for arm in manifest.arms.iter().filter(|arm| arm.unsupported.is_none()) {
+    let supported = manifest.arms.iter().filter(|arm| arm.unsupported.is_none());
+    for arm in supported.filter(|arm| is_wanted(arm)) {
         arms.insert(arm.arm.clone(), load_arm(dir, &arm.arm, panels.keys())?);
     }
     Ok(Evidence {
@@ -39,6 +63,11 @@ pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
         arms,
         files,
     })
+}
+
+fn needs_calibration(arm: &ManifestArm) -> bool {
+    // A recipe that does not parse is refused where its arm is certified.
+    Recipe::parse(&arm.recipe).is_ok_and(|recipe| recipe.needs_calibration())
 }
 
 fn check_calibration(found: &Calibration, model: &ModelIdentity) -> Result<(), CertifyError> {

@@ -157,9 +157,13 @@ fn judge(
         found,
         expected: "a parser and a gold answer that this version reads".to_owned(),
     })?;
-    let agrees = retold(&case.task, record)
-        .and_then(|()| rescore_secondary(&case.task, record, truncated, scorer));
-    Ok(agrees.and_then(|()| compare(&case.task, record, &score)))
+    let outcome = compare(&case.task, record, &score);
+    let agrees = outcome.and_then(|outcome| {
+        retold(&case.task, record)?;
+        rescore_secondary(&case.task, record, truncated, scorer)?;
+        Ok(outcome)
+    });
+    Ok(agrees)
 }
 
 /// What a record repeats of its case and of itself must agree.

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::recipe::Recipe;
 use crate::schema::{CERTIFICATE_SCHEMA, Certificate, tree_differences};
-use crate::store::MANIFEST_FILE;
+use crate::store::{CALIBRATION_FILE, MANIFEST_FILE};
 
 use super::super::assemble::{certificate_recipe, memory};
 use super::Disagreement;
@@ -143,6 +143,12 @@ fn needed(certificate: &Certificate) -> Vec<String> {
     let mut needed = vec![MANIFEST_FILE.to_owned()];
     if certificate.engagement.is_some() {
         needed.push(format!("arms/{arm}/engagement.json"));
+    }
+    let recipe = Recipe::parse(&certificate.recipe.spec);
+    let is_fixed = recipe.is_ok_and(|recipe| recipe.needs_calibration());
+    // Servers keep their scales to themselves.
+    if is_fixed && certificate.worker.kind != "http" && certificate.engagement.is_some() {
+        needed.push(CALIBRATION_FILE.to_owned());
     }
     for rule in &certificate.objectives.preservation.rules {
         needed.push(format!("arms/{arm}/{}.jsonl", rule.panel));

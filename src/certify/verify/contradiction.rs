@@ -59,6 +59,11 @@ pub(super) fn disagreement(error: &CertifyError, certificate: &Certificate) -> D
             what.clone(),
             "a record".to_owned(),
         ),
+        CertifyError::Store(StoreError::Json { path, source }) => (
+            path.display().to_string(),
+            source.to_string(),
+            "the document that belongs there".to_owned(),
+        ),
         CertifyError::Store(_) | CertifyError::Protocol(_) | CertifyError::Recipe { .. } => (
             "run".to_owned(),
             error.to_string(),

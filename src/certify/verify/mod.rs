@@ -14,7 +14,8 @@ use serde_json::Value;
 use crate::schema::{Certificate, tree_differences};
 use crate::store::RunDir;
 
-use super::{CertifyError, certify, load};
+use super::load::load_trial;
+use super::{CertifyError, certify};
 
 pub use alone::alone;
 pub use disagreement::{Between, Disagreement};
@@ -43,7 +44,8 @@ pub fn against_run(
 }
 
 fn recompute(certificate: &Certificate, dir: &RunDir) -> Result<Certificate, CertifyError> {
-    certify(&certificate.recipe.name, &load(dir)?)
+    let candidate = &certificate.recipe.name;
+    certify(candidate, &load_trial(dir, candidate)?)
 }
 
 /// Everything that is compared field by field: neither the tool, which may be another, nor the

@@ -86,7 +86,10 @@ fn lines(path: &Path) -> Result<(&'static str, Vec<Disagreement>), Failure> {
     for (at, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let place = format!("line {}: ", at + 1);
         match parse_strict(line) {
-            Err(error) => found.push(violation(place, Value::Null, error.to_string())),
+            Err(error) => {
+                let line = String::from_utf8_lossy(line).into_owned().into();
+                found.push(violation(place + "#", line, error.to_string()));
+            }
             Ok(value) if at == 0 && value.get("schema").is_some() => {
                 is_panel = true;
                 found.extend(violations(header, &place, &value)?);
@@ -109,12 +112,9 @@ fn violations(
 ) -> Result<Vec<Disagreement>, Failure> {
     let found = kind.violations(value).map_err(Failure::worker)?;
     let listed = found.into_iter().map(|found| {
-        let pointer = if found.pointer.is_empty() {
-            "/"
-        } else {
-            &found.pointer
-        };
-        violation(format!("{place}{pointer}"), found.found, found.message)
+        // As URI fragments, in which the whole document has a name too.
+        let path = format!("{place}#{}", found.pointer);
+        violation(path, found.found, found.message)
     });
     Ok(listed.collect())
 }

@@ -28,7 +28,9 @@ pub(super) fn check(certificate: &Certificate) -> Vec<Disagreement> {
         }
         list.extend(check_endpoint(certificate, found, &path));
     }
-    for rule in &certificate.objectives.preservation.rules {
+    let objectives = &certificate.objectives;
+    let of_both = [&objectives.preservation, &objectives.aggregate];
+    for rule in of_both.into_iter().flat_map(|result| &result.rules) {
         if seen.insert(rule.panel.as_str()) {
             let found = "a list without it";
             list.push(Disagreement::claim(

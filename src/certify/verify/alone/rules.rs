@@ -24,6 +24,7 @@ pub(super) fn check(certificate: &Certificate) -> Vec<Disagreement> {
             list.extend(check_rule(name, &path(name, at), rule));
         }
         list.extend(doubled(name, rules));
+        list.extend(strange_controls(name, certificate));
     }
     list.extend(thresholds(certificate));
     list.extend(shared(certificate));
@@ -177,6 +178,23 @@ fn expected_nll(rule: &RuleResult) -> Result<RuleResult, Claim> {
         pass: rule.bound <= rule.limit,
         ..rule.clone()
     })
+}
+
+/// A rule stands against a control that the counts name.
+fn strange_controls(objective: ObjectiveName, certificate: &Certificate) -> Vec<Disagreement> {
+    let controls = &certificate.counts.controls;
+    let rules = certificate.objectives.get(objective).rules.iter();
+    let strange = rules
+        .enumerate()
+        .filter(|(_, rule)| !controls.contains_key(&rule.control));
+    strange
+        .map(|(at, rule)| {
+            let field = format!("{}.control", path(objective, at));
+            let names: Vec<&str> = controls.keys().map(String::as_str).collect();
+            let expected = format!("one of counts.controls: {}", names.join(", "));
+            Disagreement::claim(&field, rule.control.as_str(), expected)
+        })
+        .collect()
 }
 
 /// A rule stands once per panel and control.

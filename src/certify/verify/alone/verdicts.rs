@@ -18,7 +18,7 @@ pub(super) fn check(certificate: &Certificate) -> Vec<Disagreement> {
             let result = certificate.objectives.get(name);
             let claims = match result.verdict {
                 Verdict::Pass => against_pass(name, result, certificate),
-                verdict => against_other(verdict, result),
+                verdict => against_other(verdict, result, certificate),
             };
             claims.into_iter().map(move |(field, found, expected)| {
                 let path = format!("objectives.{}.{field}", name.name());
@@ -62,14 +62,7 @@ fn against_pass(
     }
     claims.extend(uncovered(&result.rules, certificate).map(no_pass));
     claims.extend(unengaged(certificate).map(no_pass));
-    let errors = certificate
-        .counts
-        .controls
-        .values()
-        .map(|counts| counts.errors);
-    if certificate.counts.errors > 0 || errors.into_iter().any(|errors| errors > 0) {
-        claims.push(no_pass("there are errored cases".to_owned()));
-    }
+    claims.extend(errored(certificate).map(no_pass));
     claims
 }
 
@@ -100,6 +93,12 @@ fn uncovered(rules: &[RuleResult], certificate: &Certificate) -> Option<String> 
     })
 }
 
+fn errored(certificate: &Certificate) -> Option<String> {
+    let counts = &certificate.counts;
+    let any = counts.errors > 0 || counts.controls.values().any(|control| control.errors > 0);
+    any.then(|| "there are errored cases".to_owned())
+}
+
 fn unengaged(certificate: &Certificate) -> Option<String> {
     let Some(found) = &certificate.engagement else {
         return Some("nothing proves that the recipe was engaged".to_owned());
@@ -112,7 +111,11 @@ fn unengaged(certificate: &Certificate) -> Option<String> {
 }
 
 /// Any other verdict has a reason that leads to it.
-fn against_other(verdict: Verdict, result: &ObjectiveResult) -> Vec<Claim> {
+fn against_other(
+    verdict: Verdict,
+    result: &ObjectiveResult,
+    certificate: &Certificate,
+) -> Vec<Claim> {
     let mut claims = Vec::new();
     if result
         .detail
@@ -133,6 +136,7 @@ fn against_other(verdict: Verdict, result: &ObjectiveResult) -> Vec<Claim> {
         let expected = format!("{}, which follows from the reason", json!(reason.verdict()));
         claims.push(("verdict", json!(verdict), expected));
     }
+    claims.extend(graver(reason, certificate));
     let fails = result.rules.iter().any(|rule| !rule.pass);
     if reason == Reason::BoundExceedsLimit && !fails {
         claims.push((
@@ -142,4 +146,21 @@ fn against_other(verdict: Verdict, result: &ObjectiveResult) -> Vec<Claim> {
         ));
     }
     claims
+}
+
+/// The gravest finding is the reason: a lesser one implies that there was no graver one.
+fn graver(reason: Reason, certificate: &Certificate) -> Option<Claim> {
+    let (graver, why) = if reason > Reason::NoPanel
+        && let Some(why) = errored(certificate)
+    {
+        (Reason::ErroredRecords, why)
+    } else if reason > Reason::EngagementUnproved
+        && let Some(why) = unengaged(certificate)
+    {
+        (Reason::EngagementUnproved, why)
+    } else {
+        return None;
+    };
+    let expected = format!("{}: {why}", graver.name());
+    Some(("reason", json!(reason.name()), expected))
 }
