@@ -59,10 +59,10 @@ const LINE_EDITS: [(&str, EditLines); 20] = [
         first_json(lines, |record| record["kv"]["v"]["changed"] = json!(1))
     }),
     ("kv beyond 64 bits in sum", |lines| {
-        for at in 0..2 {
-            let mut record: Value = serde_json::from_str(&lines[at]).unwrap();
+        for line in &mut lines[..2] {
+            let mut record: Value = serde_json::from_str(line).unwrap();
             record["kv"]["v"]["bytes"] = json!(u64::MAX);
-            lines[at] = record.to_string();
+            *line = record.to_string();
         }
     }),
     ("every line another's", |lines| {

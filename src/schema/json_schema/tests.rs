@@ -41,12 +41,8 @@ fn each_is_a_schema_with_descriptions_and_no_room_for_unknown_fields() {
         );
         let text = document.json_schema;
         assert!(text.contains("\"description\""), "{}", document.name);
-        assert_eq!(
-            document.schema.is_some_and(|schema| !text.contains(schema)),
-            false,
-            "{}",
-            document.name
-        );
+        let names_itself = document.schema.is_none_or(|schema| text.contains(schema));
+        assert!(names_itself, "{}", document.name);
     }
 }
 
