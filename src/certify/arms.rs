@@ -1,7 +1,7 @@
 //! The candidate and its controls, as the protocol and the manifest name them.
 
 use crate::recipe::{CacheShape, Recipe};
-use crate::schema::{ArmRole, Manifest, ManifestArm, ProtocolModel};
+use crate::schema::{ArmRole, Geometry, Manifest, ManifestArm, ProtocolModel};
 
 use super::evidence::{ArmEvidence, Evidence};
 use super::findings::Finding;
@@ -185,8 +185,7 @@ fn control_arm<'a>(name: &str, manifest: &'a Manifest) -> Option<&'a ManifestArm
 }
 
 /// The part of the model's shape that cache bytes depend on.
-pub(super) fn cache_shape(manifest: &Manifest) -> CacheShape {
-    let geometry = &manifest.model.geometry;
+pub(super) fn cache_shape(geometry: &Geometry) -> CacheShape {
     CacheShape {
         layers: geometry.layers,
         kv_heads: geometry.kv_heads,

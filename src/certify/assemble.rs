@@ -2,9 +2,10 @@
 
 use crate::recipe::{PAGE_TOKENS, Recipe, bytes_per_token, saved};
 use crate::schema::{
-    CERTIFICATE_SCHEMA, Certificate, CertificateProtocol, CertificateRecipe, FileDigest,
+    CERTIFICATE_SCHEMA, Certificate, CertificateProtocol, CertificateRecipe, FileDigest, Geometry,
     MemoryFigures, ObjectiveName, ObjectiveResult, Objectives, RuleName, ToolIdentity, Verdict,
 };
+use crate::store::CALIBRATION_FILE;
 
 use super::aa::{self, Aa};
 use super::arms::{Trial, cache_shape};
@@ -39,11 +40,13 @@ pub fn certify_with(
     let trial = Trial::new(candidate, evidence)?;
     let aa = aa::compare(&trial)?;
     let panels = compare::panels(&trial, scorer)?;
+    compare::rescore_aa(&trial, scorer)?;
     let findings = findings(&trial, &panels, &aa);
     let undeclared = |finding: &Finding| finding.reason.verdict() == Verdict::Descriptive;
     let is_declared = !findings.iter().any(undeclared);
     let manifest = &evidence.manifest;
-    let recipe = certificate_recipe(&trial);
+    let named = (trial.arm.arm.as_str(), trial.arm.recipe.as_str());
+    let recipe = certificate_recipe(named, &trial.recipe, &manifest.model.geometry);
     Ok(Certificate {
         schema: CERTIFICATE_SCHEMA.to_owned(),
         tool: ToolIdentity::current(),
@@ -143,17 +146,23 @@ fn own_findings(
     findings
 }
 
-fn certificate_recipe(trial: &Trial<'_>) -> CertificateRecipe {
-    let shape = cache_shape(&trial.evidence.manifest);
+/// A recipe and its bytes per token on a model of this shape.
+pub(super) fn certificate_recipe(
+    (name, spec): (&str, &str),
+    recipe: &Recipe,
+    geometry: &Geometry,
+) -> CertificateRecipe {
+    let shape = cache_shape(geometry);
     CertificateRecipe {
-        name: trial.arm.arm.clone(),
-        spec: trial.arm.recipe.clone(),
-        bytes_per_token: bytes_per_token(&trial.recipe, &shape),
+        name: name.to_owned(),
+        spec: spec.to_owned(),
+        bytes_per_token: bytes_per_token(recipe, &shape),
         native_bytes_per_token: bytes_per_token(&Recipe::native(), &shape),
     }
 }
 
-fn memory(recipe: &CertificateRecipe) -> MemoryFigures {
+/// Cache bytes of a recipe whose bytes per token are known.
+pub(super) fn memory(recipe: &CertificateRecipe) -> MemoryFigures {
     MemoryFigures {
         page_tokens: PAGE_TOKENS as u32,
         bytes_per_token: recipe.bytes_per_token,
@@ -162,14 +171,20 @@ fn memory(recipe: &CertificateRecipe) -> MemoryFigures {
     }
 }
 
-/// Files of the run, the candidate, its controls and the A/A arm, by path.
+/// Files of the run, the candidate, its controls and the A/A arm, by path. A calibration is no
+/// evidence of a recipe that needs none: it may be made after that recipe's arm has ended.
 fn files(trial: &Trial<'_>) -> Vec<FileDigest> {
     let arms = trial
         .evidence
         .arms
         .iter()
         .filter(|(name, _)| trial.involves(name));
-    let mut files = trial.evidence.files.clone();
+    let calibrated = trial.recipe.needs_calibration();
+    let of_run = trial.evidence.files.iter();
+    let mut files: Vec<FileDigest> = of_run
+        .filter(|file| calibrated || file.path != CALIBRATION_FILE)
+        .cloned()
+        .collect();
     files.extend(arms.flat_map(|(_, arm)| arm.files.iter().cloned()));
     files.sort();
     files

@@ -1,6 +1,6 @@
 //! A candidate against its controls on one panel.
 
-use crate::schema::{PanelPlan, RuleName, RuleResult};
+use crate::schema::{ArmRole, PanelPlan, RuleName, RuleResult};
 
 use super::arms::Trial;
 use super::evidence::{Evidence, PanelGold};
@@ -8,7 +8,7 @@ use super::findings::Finding;
 use super::outcomes::{Outcome, Place, outcomes};
 use super::pairs::{AnswerPairs, NllPairs};
 use super::rescore::Rescore;
-use super::rules::{self, Subject};
+use super::rules::{self, Subject, Threshold};
 use super::{CertifyError, Reason};
 
 /// Most case names in one clause.
@@ -74,6 +74,28 @@ pub(super) fn rules_on(plan: &PanelPlan) -> &'static [RuleName] {
         PanelPlan::Nll { .. } => &[RuleName::Nll],
         PanelPlan::Retrieval { .. } => &[RuleName::Retrieval],
     }
+}
+
+/// Scores the answers of the A/A arm again: its figures rest on stored verdicts.
+///
+/// # Errors
+/// As [`outcomes`].
+pub(super) fn rescore_aa(trial: &Trial<'_>, scorer: &dyn Rescore) -> Result<(), CertifyError> {
+    let manifest = &trial.evidence.manifest;
+    for arm in manifest.arms.iter().filter(|arm| arm.role == ArmRole::Aa) {
+        let Some(found) = trial.evidence_of(&arm.arm) else {
+            continue;
+        };
+        for (panel, gold) in &trial.evidence.panels {
+            let place = Place {
+                arm: &arm.arm,
+                panel,
+            };
+            let planned = trial.evidence.planned(gold);
+            outcomes(place, gold, planned, found.on(panel), scorer)?;
+        }
+    }
+    Ok(())
 }
 
 fn panel<'a>(
@@ -152,7 +174,9 @@ impl<'a> PanelResult<'a> {
                     control: pairs.control,
                 };
                 let result = match &pairs.values {
-                    PairValues::Answers(counts) => rules::on_answers(subject, counts, protocol),
+                    PairValues::Answers(counts) => {
+                        rules::on_answers(subject, counts, Threshold::of(protocol, rule))
+                    }
                     PairValues::Nll(values) => rules::on_nll(subject, values, protocol),
                 };
                 self.keep(subject, result);

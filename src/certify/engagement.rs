@@ -1,7 +1,7 @@
 //! Whether the stored bytes show the recipe at work.
 
-use crate::recipe::{Component, vector_bytes};
-use crate::schema::{ComponentTotals, Engagement, KvTotals};
+use crate::recipe::{Component, Recipe, vector_bytes};
+use crate::schema::{ComponentTotals, Engagement, Geometry, KvTotals};
 
 use super::Reason;
 use super::arms::Trial;
@@ -11,46 +11,54 @@ use super::findings::Finding;
 pub(super) fn finding(trial: &Trial<'_>, is_complete: bool) -> Option<Finding> {
     let arm = &trial.arm.arm;
     let evidence = trial.evidence_of(arm);
+    let geometry = &trial.evidence.manifest.model.geometry;
     let lacks = match evidence.and_then(|found| found.engagement.as_ref()) {
         None => Some("has no proof that its recipe was engaged".to_owned()),
-        Some(engagement) => recipe_lack(trial, engagement)
-            .or_else(|| layers_lack(trial, engagement))
+        Some(engagement) => lack(&trial.recipe, &trial.arm.recipe, geometry, engagement)
             .or_else(|| totals_lack(trial, engagement, is_complete)),
     };
     lacks.map(|lack| Finding::new(Reason::EngagementUnproved, format!("arm {arm} {lack}")))
 }
 
-fn recipe_lack(trial: &Trial<'_>, engagement: &Engagement) -> Option<String> {
-    if engagement.recipe != trial.arm.recipe {
-        return Some(format!(
-            "engaged {}, expected {}",
-            engagement.recipe, trial.arm.recipe
-        ));
+/// What a proof of engagement lacks, whatever the records hold.
+pub(super) fn lack(
+    recipe: &Recipe,
+    spec: &str,
+    geometry: &Geometry,
+    engagement: &Engagement,
+) -> Option<String> {
+    recipe_lack(spec, engagement)
+        .or_else(|| layers_lack(recipe, geometry, engagement))
+        .or_else(|| scales_lack(engagement))
+}
+
+fn recipe_lack(spec: &str, engagement: &Engagement) -> Option<String> {
+    if engagement.recipe != spec {
+        return Some(format!("engaged {}, expected {spec}", engagement.recipe));
     }
     (!engagement.differs_from_native).then(|| "stored nothing that differs from native".to_owned())
 }
 
 /// Layer by layer, the stored bytes must be those of the recipe; over all layers, each quantised
 /// component must differ from native storage and a native one must not.
-fn layers_lack(trial: &Trial<'_>, engagement: &Engagement) -> Option<String> {
-    let geometry = &trial.evidence.manifest.model.geometry;
+fn layers_lack(recipe: &Recipe, geometry: &Geometry, engagement: &Engagement) -> Option<String> {
     let layers = geometry.layers as usize;
     if engagement.layers.len() != layers {
         let found = engagement.layers.len();
         return Some(format!("read back {found} layers, the model has {layers}"));
     }
-    let (mut k_changed, mut v_changed) = (0, 0);
+    let (mut k_changed, mut v_changed) = (0u64, 0u64);
     for (number, layer) in engagement.layers.iter().enumerate() {
-        let (k, v) = trial.recipe.components_at(number, layers);
+        let (k, v) = recipe.components_at(number, layers);
         for (side, component, totals) in [("keys", k, &layer.k), ("values", v, &layer.v)] {
             if let Some(lack) = bytes_lack(component, totals, geometry.head_dim) {
                 return Some(format!("layer {number}, {side}: {lack}"));
             }
         }
-        k_changed += layer.k.changed;
-        v_changed += layer.v.changed;
+        k_changed = k_changed.saturating_add(layer.k.changed);
+        v_changed = v_changed.saturating_add(layer.v.changed);
     }
-    let (k, v) = (&trial.recipe.k, &trial.recipe.v);
+    let (k, v) = (&recipe.k, &recipe.v);
     let unchanged = |component: &Component, changed| component.is_quantised() && changed == 0;
     if unchanged(k, k_changed) {
         Some("stored no key that differs from native".to_owned())
@@ -59,6 +67,21 @@ fn layers_lack(trial: &Trial<'_>, engagement: &Engagement) -> Option<String> {
     } else {
         None
     }
+}
+
+/// Unit scales must be called so: a certificate warns of them.
+fn scales_lack(engagement: &Engagement) -> Option<String> {
+    let totals = engagement
+        .layers
+        .iter()
+        .flat_map(|layer| [&layer.k, &layer.v]);
+    let scales: Vec<f32> = totals
+        .flat_map(|side| [side.scale_min, side.scale_max])
+        .flatten()
+        .collect();
+    let all_one = !scales.is_empty() && scales.iter().all(|&scale| scale == 1.0);
+    let unsaid = all_one && !engagement.unit_scales;
+    unsaid.then(|| "has scales that are all exactly 1.0 and does not say so".to_owned())
 }
 
 fn bytes_lack(component: Component, totals: &ComponentTotals, head_dim: u32) -> Option<String> {

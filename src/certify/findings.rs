@@ -56,6 +56,33 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every reason, the gravest first.
+    pub const ALL: [Reason; 18] = [
+        Reason::ArmUnsupported,
+        Reason::PanelUnsupported,
+        Reason::ModelUndeclared,
+        Reason::RecipeUndeclared,
+        Reason::ObjectiveUndeclared,
+        Reason::ErroredRecords,
+        Reason::DuplicateRecords,
+        Reason::NonFiniteRecords,
+        Reason::UnknownRecords,
+        Reason::MissingRecords,
+        Reason::FewerCases,
+        Reason::Limit,
+        Reason::NoPanel,
+        Reason::EngagementUnproved,
+        Reason::ControlTooWeak,
+        Reason::ControlNoise,
+        Reason::BoundUndefined,
+        Reason::BoundExceedsLimit,
+    ];
+
+    /// The reason of this name, if this version has it.
+    pub fn from_name(name: &str) -> Option<Reason> {
+        Reason::ALL.into_iter().find(|reason| reason.name() == name)
+    }
+
     /// The verdict that this reason leads to.
     pub fn verdict(self) -> Verdict {
         match self {

@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::schema::{FileDigest, PANEL_SCHEMA, PanelCase, PanelHeader, sha256_hex};
+use crate::recipe::Recipe;
+use crate::schema::{
+    ArmRole, Calibration, FileDigest, ManifestArm, ModelIdentity, PANEL_SCHEMA, PanelCase,
+    PanelHeader, sha256_hex,
+};
 use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, RunDir, start_path};
 
 use super::CertifyError;
@@ -11,12 +15,34 @@ use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 /// Reads everything that certificates of the run in `dir` rest on.
 ///
 /// # Errors
-/// [`CertifyError::Store`], or [`CertifyError::Panel`] for a panel file that is not the one which
-/// the manifest names.
+/// [`CertifyError::Store`], [`CertifyError::Calibration`], or [`CertifyError::Panel`] for a panel
+/// file that is not the one which the manifest names.
 pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
+    load_arms(dir, |_| true)
+}
+
+/// Reads what the certificate of `candidate` rests on, and nothing of other candidates: they may
+/// still be running.
+///
+/// # Errors
+/// As [`load`].
+pub(super) fn load_trial(dir: &RunDir, candidate: &str) -> Result<Evidence, CertifyError> {
+    load_arms(dir, |arm| {
+        arm.role != ArmRole::Candidate || arm.arm == candidate
+    })
+}
+
+fn load_arms(
+    dir: &RunDir,
+    is_wanted: impl Fn(&ManifestArm) -> bool,
+) -> Result<Evidence, CertifyError> {
     let manifest = dir.manifest().clone();
     let mut files = vec![dir.file_digest(MANIFEST_FILE)?];
-    if dir.calibration()?.is_some() {
+    let is_calibrated = |arm: &ManifestArm| is_wanted(arm) && needs_calibration(arm);
+    if manifest.arms.iter().any(is_calibrated)
+        && let Some(calibration) = dir.calibration()?
+    {
+        check_calibration(&calibration, &manifest.model)?;
         files.push(dir.file_digest(CALIBRATION_FILE)?);
     }
     let mut panels = BTreeMap::new();
@@ -27,7 +53,8 @@ pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
         }
     }
     let mut arms = BTreeMap::new();
-    for arm in manifest.arms.iter().filter(|arm| arm.unsupported.is_none()) {
+    let supported = manifest.arms.iter().filter(|arm| arm.unsupported.is_none());
+    for arm in supported.filter(|arm| is_wanted(arm)) {
         arms.insert(arm.arm.clone(), load_arm(dir, &arm.arm, panels.keys())?);
     }
     Ok(Evidence {
@@ -37,6 +64,31 @@ pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
         files,
         judged_after: None,
     })
+}
+
+fn needs_calibration(arm: &ManifestArm) -> bool {
+    // A recipe that does not parse is refused where its arm is certified.
+    Recipe::parse(&arm.recipe).is_ok_and(|recipe| recipe.needs_calibration())
+}
+
+fn check_calibration(found: &Calibration, model: &ModelIdentity) -> Result<(), CertifyError> {
+    let (layers, expected) = (found.layers.len(), model.geometry.layers);
+    let wrong = if found.weights_sha256 != model.weights_sha256 {
+        let weights = (found.weights_sha256.clone(), model.weights_sha256.clone());
+        Some(("weights_sha256", weights))
+    } else if layers != expected as usize {
+        Some(("layers", (format!("{layers} layers"), expected.to_string())))
+    } else {
+        None
+    };
+    match wrong {
+        None => Ok(()),
+        Some((field, (found, expected))) => Err(CertifyError::Calibration {
+            field,
+            found,
+            expected,
+        }),
+    }
 }
 
 fn load_arm<'a>(

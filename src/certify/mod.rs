@@ -24,6 +24,7 @@ mod outcomes;
 mod pairs;
 mod rescore;
 mod rules;
+pub mod verify;
 
 #[cfg(test)]
 mod tests;

@@ -157,7 +157,71 @@ fn judge(
         found,
         expected: "a parser and a gold answer that this version reads".to_owned(),
     })?;
-    Ok(compare(&case.task, record, &score))
+    let outcome = compare(&case.task, record, &score);
+    let agrees = outcome.and_then(|outcome| {
+        retold(&case.task, record)?;
+        rescore_secondary(&case.task, record, truncated, scorer)?;
+        Ok(outcome)
+    });
+    Ok(agrees)
+}
+
+/// What a record repeats of its case and of itself must agree.
+fn retold(task: &CaseTask, record: &Record) -> Result<(), Contradiction> {
+    let most = match task {
+        CaseTask::Math { max_new_tokens, .. } | CaseTask::Retrieval { max_new_tokens, .. } => {
+            *max_new_tokens
+        }
+        CaseTask::Nll { .. } => return Ok(()),
+    };
+    if let (CaseTask::Retrieval { depth, .. }, Some(found)) = (task, record.depth)
+        && found != *depth
+    {
+        return Err(contradiction(
+            "depth",
+            &found.to_string(),
+            &depth.to_string(),
+        ));
+    }
+    // Servers count tokens in ways of their own: only ids can be counted again.
+    let (Some(tokens), Some(ids)) = (record.output_tokens, &record.output_ids) else {
+        return Ok(());
+    };
+    let expected = if ids.len() != tokens as usize {
+        format!("{}, as many as output_ids", ids.len())
+    } else if tokens > most {
+        format!("at most {most}")
+    } else {
+        return Ok(());
+    };
+    Err(contradiction(
+        "output_tokens",
+        &tokens.to_string(),
+        &expected,
+    ))
+}
+
+/// Scores of secondary parsers that this version has must follow from the output too.
+fn rescore_secondary(
+    task: &CaseTask,
+    record: &Record,
+    truncated: bool,
+    scorer: &dyn Rescore,
+) -> Result<(), Contradiction> {
+    let (CaseTask::Math { gold, .. }, Some(output)) = (task, &record.output) else {
+        return Ok(());
+    };
+    for (parser, found) in &record.secondary {
+        match scorer.math(parser, output, gold, truncated) {
+            Ok(score) if score.correct != *found => {
+                let (found, expected) = (found.to_string(), score.correct.to_string());
+                return Err(contradiction("secondary", &found, &expected));
+            }
+            // Another tool's parser cannot be asked; its score decides nothing.
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn judge_nll(targets: u32, record: &Record) -> Judgement {

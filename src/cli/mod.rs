@@ -21,6 +21,7 @@ mod resolve;
 mod size;
 mod stats;
 mod values;
+mod verify;
 
 use std::io::Write;
 
@@ -44,6 +45,8 @@ enum Command {
     Certify(certify::Args),
     /// Contrasts between the recipes of a run, or of one run per model.
     Compare(compare::Args),
+    /// Check a certificate against its run, or by its own figures.
+    Verify(verify::Args),
     /// Measure the fixed scales of a model on its native cache.
     Calibrate(calibrate::Args),
     /// What a cache budget holds under each recipe.
@@ -74,6 +77,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Qualify(args) => qualify::run(args, out),
         Command::Certify(args) => certify::run(args, out),
         Command::Compare(args) => compare::run(args, out),
+        Command::Verify(args) => verify::run(args, out),
         Command::Calibrate(args) => calibrate::run(args, out),
         Command::Memory(args) => memory::run(args, out),
         Command::Protocol(args) => protocol::run(args, out),

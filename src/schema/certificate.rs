@@ -1,5 +1,6 @@
 //! The certificate: verdicts, bounds, identities and digests of one candidate arm.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Engagement, FileDigest, ModelIdentity, ObjectiveName, ToolIdentity, WorkerIdentity};
@@ -8,10 +9,11 @@ use super::{Engagement, FileDigest, ModelIdentity, ObjectiveName, ToolIdentity, 
 pub const CERTIFICATE_SCHEMA: &str = "kvassay.certificate/1";
 
 /// One candidate arm against its controls.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
     /// Always [`CERTIFICATE_SCHEMA`].
+    #[schemars(extend("const" = CERTIFICATE_SCHEMA))]
     pub schema: String,
     /// The tool that issued it.
     pub tool: ToolIdentity,
@@ -42,7 +44,7 @@ pub struct Certificate {
 }
 
 /// Name and digest of the protocol.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateProtocol {
     /// Name.
@@ -52,7 +54,7 @@ pub struct CertificateProtocol {
 }
 
 /// The recipe and its bytes per token.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateRecipe {
     /// Name.
@@ -66,7 +68,7 @@ pub struct CertificateRecipe {
 }
 
 /// Both objectives.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Objectives {
     /// `gross_loss`, `nll`, `retrieval`.
@@ -86,7 +88,7 @@ impl Objectives {
 }
 
 /// Verdict of one objective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Every rule holds against every control.
@@ -102,7 +104,7 @@ pub enum Verdict {
 }
 
 /// Verdict, reason and rules of one objective.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectiveResult {
     /// Verdict.
@@ -117,7 +119,7 @@ pub struct ObjectiveResult {
 }
 
 /// One rule on one panel against one control.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RuleResult {
     /// `gross_loss`, `net_change`, `nll` or `retrieval`.
@@ -167,7 +169,7 @@ pub struct RuleResult {
 }
 
 /// Degradation at one endpoint.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Degradation {
     /// Panel name.
@@ -182,7 +184,7 @@ pub struct Degradation {
 }
 
 /// Native against native.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AaResult {
     /// First arm right, second wrong (math and retrieval together).
@@ -196,7 +198,7 @@ pub struct AaResult {
 }
 
 /// Cache bytes of the recipe against native.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryFigures {
     /// Tokens per page.
@@ -210,7 +212,7 @@ pub struct MemoryFigures {
 }
 
 /// Outcomes that are counted apart.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
     /// Candidate answers cut by the allowance.
@@ -224,7 +226,7 @@ pub struct Counts {
 }
 
 /// Outcomes of a control arm that are counted apart.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ControlCounts {
     /// Answers cut by the allowance.

@@ -1,5 +1,6 @@
 //! The manifest of a run: what ran, on what, under which protocol.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{FileDigest, Protocol};
@@ -10,10 +11,11 @@ pub const MANIFEST_SCHEMA: &str = "kvassay.run/1";
 pub const ARM_START_SCHEMA: &str = "kvassay.arm-start/1";
 
 /// `run.json`: synced before the first record.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// Always [`MANIFEST_SCHEMA`].
+    #[schemars(extend("const" = MANIFEST_SCHEMA))]
     pub schema: String,
     /// The tool that ran.
     pub tool: ToolIdentity,
@@ -35,7 +37,7 @@ pub struct Manifest {
 }
 
 /// The tool's own identity.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolIdentity {
     /// Version from the crate.
@@ -55,7 +57,7 @@ impl ToolIdentity {
 }
 
 /// The model's identity.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelIdentity {
     /// Name: the folder's or file's name without extension.
@@ -73,7 +75,7 @@ pub struct ModelIdentity {
 }
 
 /// The shape of a model, as far as the cache depends on it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Geometry {
     /// Decoder layers.
@@ -95,7 +97,7 @@ pub struct Geometry {
 }
 
 /// The worker's identity.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerIdentity {
     /// `cpu`, `cuda` or `http`.
@@ -107,7 +109,7 @@ pub struct WorkerIdentity {
 }
 
 /// One materialised panel.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestPanel {
     /// Panel name.
@@ -123,7 +125,7 @@ pub struct ManifestPanel {
 }
 
 /// One arm.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestArm {
     /// Arm name: `native`, `native-aa`, `AF`, …
@@ -138,7 +140,7 @@ pub struct ManifestArm {
 }
 
 /// What an arm is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArmRole {
     /// A native control.
@@ -151,7 +153,7 @@ pub enum ArmRole {
 
 /// What stood before an arm's first record: synced before it and never replaced, so that a protocol
 /// which is put into `run.json` later disagrees with it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArmStart {
     /// Always [`ARM_START_SCHEMA`].

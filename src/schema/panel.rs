@@ -1,15 +1,17 @@
 //! Panel cases: one JSON line per case in a materialised panel file.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Schema name in the first line of a panel file.
 pub const PANEL_SCHEMA: &str = "kvassay.panel/1";
 
 /// First line of a panel file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PanelHeader {
     /// Always [`PANEL_SCHEMA`].
+    #[schemars(extend("const" = PANEL_SCHEMA))]
     pub schema: String,
     /// Panel name (`math`, `nll-1k`, …).
     pub panel: String,
@@ -29,7 +31,8 @@ pub struct PanelHeader {
 /// without the line feed.
 // Unknown fields are denied by the flattened task, which is given every field that is left: serde
 // would take the task's own fields for unknown ones if this struct denied them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("unevaluatedProperties" = false))]
 pub struct PanelCase {
     /// Case name, unique within the panel, e.g. `gsm8k-0000`.
     pub case: String,
@@ -44,7 +47,7 @@ pub struct PanelCase {
 }
 
 /// One chat message.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChatMessage {
     /// `system`, `user` or `assistant`.
@@ -54,7 +57,7 @@ pub struct ChatMessage {
 }
 
 /// What decides a case's outcome.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum CaseTask {
     /// An exact numeric answer.

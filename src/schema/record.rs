@@ -1,11 +1,12 @@
 //! Records: one line per case of one arm.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::KvTotals;
 
 /// Why generation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
     /// A stop token.
@@ -18,7 +19,7 @@ pub enum Finish {
 
 /// One final record. Fields that a panel does not have are absent. No clock time and no attempt
 /// count, so that a resumed run ends with the same bytes as an uninterrupted one.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
     /// Case name.

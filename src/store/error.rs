@@ -90,6 +90,14 @@ pub enum StoreError {
         /// Schema that belongs there.
         expected: &'static str,
     },
+    /// A file larger than any document is.
+    #[error("{path}: found more than {most} bytes, expected a document")]
+    TooLarge {
+        /// File.
+        path: PathBuf,
+        /// Most bytes of a document.
+        most: u64,
+    },
     /// Not the JSON that belongs there.
     #[error("{path}: {source}")]
     Json {
