@@ -145,11 +145,12 @@ fn own_findings(
 
 fn certificate_recipe(trial: &Trial<'_>) -> CertificateRecipe {
     let shape = cache_shape(&trial.evidence.manifest);
+    let bytes = |recipe: &Recipe| bytes_per_token(recipe, &shape);
     CertificateRecipe {
         name: trial.arm.arm.clone(),
         spec: trial.arm.recipe.clone(),
-        bytes_per_token: bytes_per_token(&trial.recipe, &shape),
-        native_bytes_per_token: bytes_per_token(&Recipe::native(), &shape),
+        bytes_per_token: trial.recipe.as_ref().map_or(0, bytes),
+        native_bytes_per_token: bytes(&Recipe::native()),
     }
 }
 

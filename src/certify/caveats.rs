@@ -6,6 +6,7 @@ use super::aa::Aa;
 use super::arms::Trial;
 use super::attainable::{Unattainable, unattainable};
 use super::compare::{PanelResult, percent};
+use super::imported;
 
 /// Documents below which percentile-bootstrap bounds are called out.
 const FEW_DOCUMENTS: u32 = 32;
@@ -23,6 +24,7 @@ const GENERAL: [&str; 3] = [
 pub(super) fn caveats(trial: &Trial<'_>, panels: &[PanelResult<'_>], aa: &Aa) -> Vec<String> {
     let protocol = &trial.evidence.manifest.protocol;
     let mut list: Vec<String> = GENERAL.map(str::to_owned).to_vec();
+    list.extend(imported::caveats(trial));
     list.extend(aa_caveat(trial, aa));
     list.extend(model_caveat(trial));
     list.extend(unit_scales(trial));

@@ -1,6 +1,6 @@
 //! Whether the stored bytes show the recipe at work.
 
-use crate::recipe::{Component, vector_bytes};
+use crate::recipe::{Component, Recipe, vector_bytes};
 use crate::schema::{ComponentTotals, Engagement, KvTotals};
 
 use super::Reason;
@@ -14,7 +14,10 @@ pub(super) fn finding(trial: &Trial<'_>, is_complete: bool) -> Option<Finding> {
     let lacks = match evidence.and_then(|found| found.engagement.as_ref()) {
         None => Some("has no proof that its recipe was engaged".to_owned()),
         Some(engagement) => recipe_lack(trial, engagement)
-            .or_else(|| layers_lack(trial, engagement))
+            .or_else(|| match &trial.recipe {
+                Some(recipe) => layers_lack(trial, recipe, engagement),
+                None => Some("names no recipe whose bytes could be checked".to_owned()),
+            })
             .or_else(|| totals_lack(trial, engagement, is_complete)),
     };
     lacks.map(|lack| Finding::new(Reason::EngagementUnproved, format!("arm {arm} {lack}")))
@@ -32,7 +35,11 @@ fn recipe_lack(trial: &Trial<'_>, engagement: &Engagement) -> Option<String> {
 
 /// Layer by layer, the stored bytes must be those of the recipe; over all layers, each quantised
 /// component must differ from native storage and a native one must not.
-fn layers_lack(trial: &Trial<'_>, engagement: &Engagement) -> Option<String> {
+fn layers_lack(
+    trial: &Trial<'_>,
+    recipe: &Recipe,
+    engagement: &Engagement,
+) -> Option<String> {
     let geometry = &trial.evidence.manifest.model.geometry;
     let layers = geometry.layers as usize;
     if engagement.layers.len() != layers {
@@ -41,7 +48,7 @@ fn layers_lack(trial: &Trial<'_>, engagement: &Engagement) -> Option<String> {
     }
     let (mut k_changed, mut v_changed) = (0, 0);
     for (number, layer) in engagement.layers.iter().enumerate() {
-        let (k, v) = trial.recipe.components_at(number, layers);
+        let (k, v) = recipe.components_at(number, layers);
         for (side, component, totals) in [("keys", k, &layer.k), ("values", v, &layer.v)] {
             if let Some(lack) = bytes_lack(component, totals, geometry.head_dim) {
                 return Some(format!("layer {number}, {side}: {lack}"));
@@ -50,7 +57,7 @@ fn layers_lack(trial: &Trial<'_>, engagement: &Engagement) -> Option<String> {
         k_changed += layer.k.changed;
         v_changed += layer.v.changed;
     }
-    let (k, v) = (&trial.recipe.k, &trial.recipe.v);
+    let (k, v) = (&recipe.k, &recipe.v);
     let unchanged = |component: &Component, changed| component.is_quantised() && changed == 0;
     if unchanged(k, k_changed) {
         Some("stored no key that differs from native".to_owned())

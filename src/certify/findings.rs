@@ -19,6 +19,10 @@ pub enum Reason {
     ModelUndeclared,
     /// The protocol does not declare this recipe.
     RecipeUndeclared,
+    /// Imported records do not carry the protocol's digest: it may not have stood before them.
+    PostHoc,
+    /// An import has cases that the protocol's panel cannot have.
+    PanelUndeclared,
     /// The protocol's family does not include this objective.
     ObjectiveUndeclared,
     /// A case failed in either arm.
@@ -54,9 +58,11 @@ impl Reason {
     pub fn verdict(self) -> Verdict {
         match self {
             Reason::ArmUnsupported | Reason::PanelUnsupported => Verdict::Unsupported,
-            Reason::ModelUndeclared | Reason::RecipeUndeclared | Reason::ObjectiveUndeclared => {
-                Verdict::Descriptive
-            }
+            Reason::ModelUndeclared
+            | Reason::RecipeUndeclared
+            | Reason::PostHoc
+            | Reason::PanelUndeclared
+            | Reason::ObjectiveUndeclared => Verdict::Descriptive,
             Reason::ErroredRecords
             | Reason::DuplicateRecords
             | Reason::NonFiniteRecords
@@ -80,6 +86,8 @@ impl Reason {
             Reason::PanelUnsupported => "panel_unsupported",
             Reason::ModelUndeclared => "model_undeclared",
             Reason::RecipeUndeclared => "recipe_undeclared",
+            Reason::PostHoc => "post_hoc",
+            Reason::PanelUndeclared => "panel_undeclared",
             Reason::ObjectiveUndeclared => "objective_undeclared",
             Reason::ErroredRecords => "errored_records",
             Reason::DuplicateRecords => "duplicate_records",

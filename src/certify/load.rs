@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::schema::{FileDigest, PANEL_SCHEMA, PanelCase, PanelHeader, sha256_hex};
-use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, RunDir};
+use crate::store::{CALIBRATION_FILE, IMPORT_FILE, MANIFEST_FILE, RunDir};
 
 use super::CertifyError;
 use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
@@ -18,6 +18,10 @@ pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
     let mut files = vec![dir.file_digest(MANIFEST_FILE)?];
     if dir.calibration()?.is_some() {
         files.push(dir.file_digest(CALIBRATION_FILE)?);
+    }
+    let import = dir.import_report()?;
+    if import.is_some() {
+        files.push(dir.file_digest(IMPORT_FILE)?);
     }
     let mut panels = BTreeMap::new();
     for panel in &manifest.panels {
@@ -34,6 +38,7 @@ pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
         manifest,
         panels,
         arms,
+        import,
         files,
     })
 }

@@ -17,6 +17,7 @@ mod engagement;
 mod error;
 mod evidence;
 mod findings;
+mod imported;
 mod load;
 mod outcomes;
 mod pairs;

@@ -8,6 +8,7 @@ mod calibrate;
 mod certify;
 mod exit;
 mod geometry;
+mod import;
 mod interrupt;
 mod issue;
 mod memory;
@@ -41,6 +42,8 @@ enum Command {
     Qualify(qualify::Args),
     /// Recompute the certificates of a run directory.
     Certify(certify::Args),
+    /// Certify paired outcomes that another harness has logged.
+    Import(import::Args),
     /// Measure the fixed scales of a model on its native cache.
     Calibrate(calibrate::Args),
     /// What a cache budget holds under each recipe.
@@ -70,6 +73,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Qualify(args) => qualify::run(args, out),
         Command::Certify(args) => certify::run(args, out),
+        Command::Import(args) => import::run(args, out),
         Command::Calibrate(args) => calibrate::run(args, out),
         Command::Memory(args) => memory::run(args, out),
         Command::Protocol(args) => protocol::run(args, out),

@@ -7,6 +7,7 @@
 mod certificate;
 mod digest;
 mod evidence;
+mod import;
 mod manifest;
 mod panel;
 mod protocol;
@@ -18,6 +19,7 @@ mod record;
 pub use certificate::*;
 pub use digest::*;
 pub use evidence::*;
+pub use import::*;
 pub use manifest::*;
 pub use panel::*;
 pub use protocol::*;

@@ -20,8 +20,12 @@ pub fn write_json_atomic<T>(path: &Path, value: &T) -> Result<(), StoreError>
 where
     T: Serialize + DeserializeOwned + PartialEq,
 {
-    let bytes = document(path, value)?;
-    replace(path, &bytes, |path| {
+    write_bytes_atomic(path, &document(path, value)?)
+}
+
+/// Writes `bytes` to `path`, atomically as [`write_json_atomic`].
+pub(super) fn write_bytes_atomic(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    replace(path, bytes, |path| {
         Ok(Box::new(File::create(path)?) as Box<dyn RunFile>)
     })
 }

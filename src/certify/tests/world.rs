@@ -84,6 +84,7 @@ pub fn world(protocol: Protocol, right: usize) -> Evidence {
         manifest,
         panels: BTreeMap::new(),
         arms: BTreeMap::new(),
+        import: None,
         files: vec![file("run.json")],
     };
     evidence.manifest.arms.clear();
