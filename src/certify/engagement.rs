@@ -35,11 +35,7 @@ fn recipe_lack(trial: &Trial<'_>, engagement: &Engagement) -> Option<String> {
 
 /// Layer by layer, the stored bytes must be those of the recipe; over all layers, each quantised
 /// component must differ from native storage and a native one must not.
-fn layers_lack(
-    trial: &Trial<'_>,
-    recipe: &Recipe,
-    engagement: &Engagement,
-) -> Option<String> {
+fn layers_lack(trial: &Trial<'_>, recipe: &Recipe, engagement: &Engagement) -> Option<String> {
     let geometry = &trial.evidence.manifest.model.geometry;
     let layers = geometry.layers as usize;
     if engagement.layers.len() != layers {

@@ -9,7 +9,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use crate::import::{self, ImportError, ImportPlan, Logs, csv, inspect, lighteval, lm_eval};
 use crate::recipe::Recipe;
 use crate::report::Summary;
-use crate::schema::{ImportReport, ObjectiveName, PanelPlan, Pairing, Protocol};
+use crate::schema::{ImportReport, ObjectiveName, Pairing, PanelPlan, Protocol};
 
 use super::output::Format;
 use super::qualify::Require;
@@ -310,7 +310,11 @@ fn write_notes(report: &ImportReport, run: &Path, err: &mut dyn Write) -> std::i
     writeln!(
         err,
         "import: {}, {}: {} native and {} candidate samples, {} pairs by {by}",
-        report.harness, report.metric, report.native.samples, report.candidate.samples, report.pairs
+        report.harness,
+        report.metric,
+        report.native.samples,
+        report.candidate.samples,
+        report.pairs
     )?;
     for arm in [&report.native, &report.candidate] {
         for log in &arm.unfinished {

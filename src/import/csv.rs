@@ -34,7 +34,8 @@ pub fn read(
     options: &Options,
 ) -> Result<Logs, ImportError> {
     let (native, first) = read_arm(native, options.native_column.as_deref(), "native")?;
-    let (candidate, second) = read_arm(candidate, options.candidate_column.as_deref(), "candidate")?;
+    let (candidate, second) =
+        read_arm(candidate, options.candidate_column.as_deref(), "candidate")?;
     let metric = if first == second {
         format!("column {first}")
     } else {
@@ -125,7 +126,10 @@ impl Columns {
     ) -> Result<(Columns, String), ImportError> {
         let place = || format!("{}:1", input.name);
         let names: Vec<&str> = header.iter().map(str::trim).collect();
-        let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+        let twice = names
+            .iter()
+            .enumerate()
+            .find(|(at, name)| names[..*at].contains(name));
         if let Some((_, name)) = twice {
             let found = format!("column {name} twice");
             return Err(ImportError::input(place(), found, "each column once"));

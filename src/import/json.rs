@@ -157,7 +157,13 @@ mod tests {
         assert_eq!(value["a"], "NaN");
         assert_eq!(value["b"], serde_json::json!(["-Infinity", "Infinity"]));
         assert_eq!(value["c"], "say \"NaN, Infinity");
-        for bad in ["{\"a\": NaNs}", "{\"a\": -NaN}", "NaN NaN", "{\"a\\", "\"NaN"] {
+        for bad in [
+            "{\"a\": NaNs}",
+            "{\"a\": -NaN}",
+            "NaN NaN",
+            "{\"a\\",
+            "\"NaN",
+        ] {
             let error = parse::<Value>("x:1", bad.as_bytes(), "JSON").unwrap_err();
             assert!(error.to_string().starts_with("x:1: found "), "{error}");
         }

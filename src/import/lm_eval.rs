@@ -165,9 +165,8 @@ fn sample(place: String, fields: &Map<String, Value>) -> Result<Sample, ImportEr
         score: Score::Unscored(String::new()),
         output: fields.get("resps").and_then(first_text),
         prompt_sha256: digest("prompt_hash"),
-        protocol_sha256: protocol_field(fields).or_else(|| {
-            protocol_digest([fields.get("metadata"), fields.get("doc")])
-        }),
+        protocol_sha256: protocol_field(fields)
+            .or_else(|| protocol_digest([fields.get("metadata"), fields.get("doc")])),
         place,
     })
 }

@@ -56,7 +56,11 @@ pub fn pair(logs: &Logs) -> Result<Paired, ImportError> {
     for (samples, log) in arms.into_iter().zip([&logs.native, &logs.candidate]) {
         if samples.is_empty() {
             let names: Vec<&str> = log.files.iter().map(|file| file.path.as_str()).collect();
-            return Err(ImportError::input(names.join(", "), "no samples", "at least one"));
+            return Err(ImportError::input(
+                names.join(", "),
+                "no samples",
+                "at least one",
+            ));
         }
     }
     let pairing = pairing(arms)?;
@@ -146,18 +150,23 @@ impl Conflicts {
         let all = || samples.iter().flatten();
         let mut clauses = BTreeSet::new();
         for sample in all() {
-            let several = |id: &&String| self.keys_of_id.get(*id).is_some_and(|keys| keys.len() > 1);
+            let several =
+                |id: &&String| self.keys_of_id.get(*id).is_some_and(|keys| keys.len() > 1);
             if let Some(id) = sample.id.as_ref().filter(several) {
                 clauses.insert(format!("id {id} stands for several contents"));
             }
-            let question = sample.content.as_ref().map(|content| &content.question_sha256);
+            let question = sample
+                .content
+                .as_ref()
+                .map(|content| &content.question_sha256);
             let golds = question.and_then(|question| self.golds_of_question.get(question));
             if golds.is_some_and(|golds| golds.len() > 1) {
                 clauses.insert("the question has several gold answers".to_owned());
             }
         }
-        let prompts: BTreeSet<&String> =
-            all().filter_map(|sample| sample.prompt_sha256.as_ref()).collect();
+        let prompts: BTreeSet<&String> = all()
+            .filter_map(|sample| sample.prompt_sha256.as_ref())
+            .collect();
         if prompts.len() > 1 {
             clauses.insert("the prompts differ".to_owned());
         }
@@ -192,7 +201,10 @@ fn case(key: String, mut samples: [Vec<Sample>; 2], conflicts: &Conflicts) -> (S
     for arm in &mut samples {
         arm.sort_by(|a, b| (&a.score, &a.output).cmp(&(&b.score, &b.output)));
     }
-    let ids = samples.iter().flatten().filter_map(|sample| sample.id.clone());
+    let ids = samples
+        .iter()
+        .flatten()
+        .filter_map(|sample| sample.id.clone());
     let first = ids.map(|id| (id.parse().unwrap_or(u64::MAX), id)).min();
     let id = first.as_ref().map(|(_, id)| id.as_str());
     let case = Case {
@@ -207,7 +219,12 @@ fn case(key: String, mut samples: [Vec<Sample>; 2], conflicts: &Conflicts) -> (S
 
 /// Of contents that are the same, one that has the question's text and not its digest alone.
 fn content(samples: &[Vec<Sample>; 2]) -> Option<&Content> {
-    let contents = || samples.iter().flatten().filter_map(|sample| sample.content.as_ref());
+    let contents = || {
+        samples
+            .iter()
+            .flatten()
+            .filter_map(|sample| sample.content.as_ref())
+    };
     let with_text = contents().find(|content| content.question.is_some());
     with_text.or_else(|| contents().next())
 }
@@ -231,13 +248,20 @@ fn faults(case: &Case) -> Vec<ImportFault> {
             found.push(fault(FaultKind::Missing, detail));
         }
         if samples.len() > 1 {
-            let detail = format!("{} times in the {arm} files ({})", samples.len(), places(samples));
+            let detail = format!(
+                "{} times in the {arm} files ({})",
+                samples.len(),
+                places(samples)
+            );
             found.push(fault(FaultKind::Duplicate, detail));
         }
         for sample in samples {
             let (kind, what) = match &sample.score {
                 Score::Correct(_) => continue,
-                Score::Unscored(what) => (FaultKind::Unscored, format!("{what} is neither right nor wrong")),
+                Score::Unscored(what) => (
+                    FaultKind::Unscored,
+                    format!("{what} is neither right nor wrong"),
+                ),
                 Score::Errored(why) => (FaultKind::Errored, why.clone()),
             };
             found.push(fault(kind, format!("{}: {what}", sample.place)));
@@ -247,9 +271,16 @@ fn faults(case: &Case) -> Vec<ImportFault> {
 }
 
 fn places<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> String {
-    let mut all: Vec<&str> = samples.into_iter().map(|sample| sample.place.as_str()).collect();
+    let mut all: Vec<&str> = samples
+        .into_iter()
+        .map(|sample| sample.place.as_str())
+        .collect();
     all.sort_unstable();
-    let more = if all.len() > PLACES_SHOWN { ", …" } else { "" };
+    let more = if all.len() > PLACES_SHOWN {
+        ", …"
+    } else {
+        ""
+    };
     all.truncate(PLACES_SHOWN);
     all.join(", ") + more
 }

@@ -17,7 +17,10 @@ use super::read::Input;
 ///
 /// # Errors
 /// [`ImportError::Input`] where the file is damaged.
-pub(super) fn rows(input: &Input, columns: &[&str]) -> Result<Vec<Map<String, Value>>, ImportError> {
+pub(super) fn rows(
+    input: &Input,
+    columns: &[&str],
+) -> Result<Vec<Map<String, Value>>, ImportError> {
     // The reader checks less than foreign bytes demand; what it trips over is an error of the file.
     catch_unwind(AssertUnwindSafe(|| read(input, columns)))
         .unwrap_or_else(|_| Err(damaged(input, "damaged contents".to_owned())))

@@ -120,7 +120,8 @@ impl RawArm {
             if !matches!(sample.score, Score::Errored(_)) {
                 sample.score = scores.get(metric).cloned().ok_or_else(|| {
                     let names: Vec<&str> = scores.keys().map(String::as_str).collect();
-                    let found = format!("no metric `{metric}`; numeric fields: {}", names.join(", "));
+                    let found =
+                        format!("no metric `{metric}`; numeric fields: {}", names.join(", "));
                     ImportError::input(&sample.place, found, "the metric that --metric names")
                 })?;
             }

@@ -12,10 +12,10 @@ use crate::schema::{
 };
 use crate::store::RunDir;
 
+use super::ImportError;
 use super::pair::{Case, Paired, pair};
 use super::rescore::{Opinion, opinion};
 use super::sample::{ArmLog, Logs, Sample, Score};
-use super::ImportError;
 
 /// What nobody says.
 const UNKNOWN: &str = "unknown";
@@ -44,7 +44,11 @@ pub struct ImportPlan {
 /// # Errors
 /// As [`pair`]; [`ImportError::Store`] and [`ImportError::Panel`] where the directory is not
 /// vacant or cannot be written.
-pub fn write(path: &Path, plan: &ImportPlan, logs: &Logs) -> Result<(RunDir, ImportReport), ImportError> {
+pub fn write(
+    path: &Path,
+    plan: &ImportPlan,
+    logs: &Logs,
+) -> Result<(RunDir, ImportReport), ImportError> {
     let paired = pair(logs)?;
     let panel = panel(plan, logs, &paired)?;
     let name = plan.panel.panel_name();
@@ -55,7 +59,10 @@ pub fn write(path: &Path, plan: &ImportPlan, logs: &Logs) -> Result<(RunDir, Imp
     let dir = RunDir::create(path, &manifest(plan, logs, &panel, &file))?;
     write_panel(&path.join(&file.path), &panel.header, &panel.cases)?;
     let mut report = report(plan, logs, &paired);
-    for (at, arm) in [&plan.control_arm, &plan.candidate_arm].into_iter().enumerate() {
+    for (at, arm) in [&plan.control_arm, &plan.candidate_arm]
+        .into_iter()
+        .enumerate()
+    {
         let records = records(plan, (arm, at), &paired, &panel, &mut report);
         dir.write_records(arm, &name, &records)?;
     }
@@ -189,7 +196,10 @@ fn records(
 ) -> Vec<Record> {
     let mut records = Vec::new();
     for (case, case_sha256) in paired.cases.iter().zip(&panel.case_sha256s) {
-        let gold = case.content.as_ref().and_then(|content| content.gold.as_deref());
+        let gold = case
+            .content
+            .as_ref()
+            .and_then(|content| content.gold.as_deref());
         for sample in &case.samples[at] {
             let second = match (&sample.output, gold) {
                 (Some(output), Some(gold)) => opinion(&plan.panel, output, gold),

@@ -104,7 +104,11 @@ fn table(summary: &Summary<'_>) -> Table {
     table.column(
         "",
         "saved",
-        cells(&|row| cache_cell(row.certificate, |memory| format!("{:.1}%", 100.0 * memory.saved))),
+        cells(&|row| {
+            cache_cell(row.certificate, |memory| {
+                format!("{:.1}%", 100.0 * memory.saved)
+            })
+        }),
     );
     let verdict = |row: &Row<'_>, name| {
         short_verdict(row.certificate.objectives.get(name).verdict).to_owned()

@@ -206,7 +206,7 @@ fn record(case: &GoldCase, at: usize, right: usize, factor: f64) -> Record {
             ..blank
         },
         CaseTask::Math { .. } => answered(blank, Answers::right(right).is_right(at), true),
-        CaseTask::Retrieval { .. } => answered(blank, true, false),
+        CaseTask::Retrieval { .. } | CaseTask::Imported { .. } => answered(blank, true, false),
     }
 }
 
