@@ -53,7 +53,8 @@ fn aa_caveat(trial: &Trial<'_>, aa: &Aa) -> Option<String> {
 fn model_caveat(trial: &Trial<'_>) -> Option<String> {
     let manifest = &trial.evidence.manifest;
     let named = |model: &crate::schema::ProtocolModel| model.sha256.is_some();
-    (!manifest.protocol.models.iter().any(named)).then(|| {
+    let imported = trial.evidence.is_imported();
+    (!imported && !manifest.protocol.models.iter().any(named)).then(|| {
         "The protocol does not name the weights: which model was tested was frozen by the run's \
          manifest."
             .to_owned()

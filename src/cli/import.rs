@@ -17,6 +17,8 @@ use super::{Exit, Failure, issue, protocol};
 
 /// Faults named on stderr; the report has all of them.
 const FAULTS_SHOWN: usize = 5;
+/// Characters of one fault on stderr.
+const TEXT_SHOWN: usize = 300;
 /// Name of a candidate whose recipe is not named.
 const CANDIDATE: &str = "candidate";
 /// Names of arms that no candidate may have.
@@ -318,12 +320,13 @@ fn write_notes(report: &ImportReport, run: &Path, err: &mut dyn Write) -> std::i
     )?;
     for arm in [&report.native, &report.candidate] {
         for log in &arm.unfinished {
-            writeln!(err, "import: unfinished: {log}")?;
+            writeln!(err, "import: unfinished: {}", plain(log))?;
         }
     }
     for fault in report.faults.iter().take(FAULTS_SHOWN) {
         let kind = fault.kind.name();
-        writeln!(err, "import: {kind}: case {}: {}", fault.case, fault.detail)?;
+        let text = plain(&format!("case {}: {}", fault.case, fault.detail));
+        writeln!(err, "import: {kind}: {text}")?;
     }
     if report.faults.len() > FAULTS_SHOWN {
         let more = report.faults.len() - FAULTS_SHOWN;
@@ -338,6 +341,18 @@ fn write_notes(report: &ImportReport, run: &Path, err: &mut dyn Write) -> std::i
         )?;
     }
     writeln!(err, "import: report: {}", run.join("import.json").display())
+}
+
+/// Foreign text on one line of a terminal, cut where it is long.
+fn plain(text: &str) -> String {
+    let chars = text.chars().take(TEXT_SHOWN);
+    let mut out: String = chars
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    if text.chars().nth(TEXT_SHOWN).is_some() {
+        out.push('…');
+    }
+    out
 }
 
 fn failure(error: ImportError) -> Failure {
@@ -366,6 +381,13 @@ mod tests {
         for bad in ["k=natve,v=e4m3", "native", "a/b", ".x", "", "control-x"] {
             assert!(recipe(Some(bad)).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn foreign_text_stays_on_its_line() {
+        assert_eq!(plain("a\n\u{1b}[31mb"), "a  [31mb");
+        let long = plain(&"é".repeat(400));
+        assert_eq!(long.chars().count(), TEXT_SHOWN + 1);
     }
 
     #[test]

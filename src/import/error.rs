@@ -11,7 +11,7 @@ use crate::store::StoreError;
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The operating system refused.
-    #[error("{path}: cannot read: {source}")]
+    #[error("{path}: cannot read")]
     Io {
         /// File.
         path: PathBuf,

@@ -53,15 +53,11 @@ impl Case {
 /// [`ImportError::Input`] where an arm has no samples, or only some of the samples have content.
 pub fn pair(logs: &Logs) -> Result<Paired, ImportError> {
     let arms = [&logs.native.samples, &logs.candidate.samples];
-    for (samples, log) in arms.into_iter().zip([&logs.native, &logs.candidate]) {
-        if samples.is_empty() {
-            let names: Vec<&str> = log.files.iter().map(|file| file.path.as_str()).collect();
-            return Err(ImportError::input(
-                names.join(", "),
-                "no samples",
-                "at least one",
-            ));
-        }
+    if let Some(empty) = [&logs.native, &logs.candidate]
+        .into_iter()
+        .find(|arm| arm.samples.is_empty())
+    {
+        return Err(empty.empty());
     }
     let pairing = pairing(arms)?;
     let mut slots: BTreeMap<String, [Vec<Sample>; 2]> = BTreeMap::new();

@@ -53,6 +53,14 @@ pub struct ArmLog {
     pub unfinished: Vec<String>,
 }
 
+impl ArmLog {
+    /// The error of an arm without samples.
+    pub(super) fn empty(&self) -> ImportError {
+        let names: Vec<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
+        ImportError::input(names.join(", "), "no samples", "at least one")
+    }
+}
+
 /// The files of both arms, and what was chosen in them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logs {
@@ -100,6 +108,9 @@ impl RawArm {
             let input = Input::read(path)?;
             arm.log.files.push(input.digest());
             read(&input, &mut arm)?;
+        }
+        if arm.raw.is_empty() {
+            return Err(arm.log.empty());
         }
         Ok(arm)
     }
@@ -162,7 +173,10 @@ pub(super) fn choose(
             _ => format!("`{name}`, which the candidate files do not hold"),
         },
         None if arms[0] == arms[1] && arms[0].len() == 1 => return Ok(choices()),
-        None if arms[0] == arms[1] => "nothing chosen".to_owned(),
+        None if arms[0] == arms[1] => match arms[0].len() {
+            0 => "none in any sample".to_owned(),
+            _ => "nothing chosen".to_owned(),
+        },
         None => "arms that differ".to_owned(),
     };
     Err(ImportError::Choice {

@@ -228,3 +228,75 @@ fn inspect_logs_that_cannot_be_read_say_what_to_do() {
         Score::Errored("timeout".to_owned())
     );
 }
+
+#[test]
+fn protocol_digests_are_found_where_each_harness_keeps_them() {
+    let folder = Folder::new();
+    let digest = "AB".repeat(32);
+    let found = |logs: Result<Logs, ImportError>| {
+        let samples = logs.unwrap().native.samples;
+        samples.into_iter().next().unwrap().protocol_sha256
+    };
+    let expected = Some(digest.to_lowercase());
+    for at in ["", "metadata", "doc"] {
+        let mut line = line(0, "a", json!(1));
+        let place = if at.is_empty() {
+            &mut line
+        } else {
+            &mut line[at]
+        };
+        place["kvassay_protocol_sha256"] = json!(digest);
+        let text = lines(&[line]);
+        let logs = folder.lm_eval(text.as_bytes(), text.as_bytes());
+        assert_eq!(found(logs), expected, "{at}");
+    }
+    let sample = json!({"id": 1, "input": "q", "scores": {"match": {"value": 1}}});
+    for at in ["metadata", "task_args"] {
+        let eval = json!({at: {"kvassay_protocol_sha256": digest}});
+        let log = json!({"status": "success", "eval": eval, "samples": [sample]});
+        let files = folder.file("log.json", log.to_string());
+        let logs = inspect::read(&files, &files, &inspect::Options::default());
+        assert_eq!(found(logs), expected, "{at}");
+    }
+    let table = format!("case,correct,protocol_sha256\na,1,{digest}\n");
+    assert_eq!(found(folder.csv(&table, &table)), expected);
+    let none = lines(&[line(0, "a", json!(1))]);
+    assert_eq!(
+        found(folder.lm_eval(none.as_bytes(), none.as_bytes())),
+        None
+    );
+}
+
+/// Whatever else the document holds is part of the question; its answers and numbers are not.
+#[test]
+fn the_question_of_a_document_is_all_but_its_answers() {
+    let folder = Folder::new();
+    let question = |doc: Value| {
+        let mut line = line(0, "a", json!(1));
+        line["doc"] = doc;
+        let text = lines(&[line]);
+        let logs = folder.lm_eval(text.as_bytes(), text.as_bytes()).unwrap();
+        logs.native.samples[0].content.clone().unwrap().question
+    };
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        question(json!({"question": "q ", "answer": "1", "idx": 3})),
+        text("q")
+    );
+    assert_eq!(
+        question(json!({"question": "q", "context": "c"})),
+        text("{\"context\":\"c\",\"question\":\"q\"}")
+    );
+    let mut hashed = line(0, "a", json!(1));
+    hashed["doc"] = Value::Null;
+    hashed["doc_hash"] = json!("0".repeat(64));
+    let hashed = lines(&[hashed]);
+    let logs = folder
+        .lm_eval(hashed.as_bytes(), hashed.as_bytes())
+        .unwrap();
+    let content = logs.native.samples[0].content.clone().unwrap();
+    assert_eq!(
+        (content.question, content.question_sha256),
+        (None, "0".repeat(64))
+    );
+}
