@@ -1,7 +1,9 @@
 //! `kvassay import`: paired outcomes of other harnesses, certified by the same rules.
 
+mod notes;
+
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{anyhow, bail};
 use clap::{Args as ClapArgs, Subcommand};
@@ -9,16 +11,12 @@ use clap::{Args as ClapArgs, Subcommand};
 use crate::import::{self, ImportError, ImportPlan, Logs, csv, inspect, lighteval, lm_eval};
 use crate::recipe::Recipe;
 use crate::report::Summary;
-use crate::schema::{ImportReport, ObjectiveName, Pairing, PanelPlan, Protocol};
+use crate::schema::{ImportReport, ObjectiveName, PanelPlan, Protocol};
 
 use super::output::Format;
 use super::qualify::Require;
 use super::{Exit, Failure, issue, protocol};
 
-/// Faults named on stderr; the report has all of them.
-const FAULTS_SHOWN: usize = 5;
-/// Characters of one fault on stderr.
-const TEXT_SHOWN: usize = 300;
 /// Name of a candidate whose recipe is not named.
 const CANDIDATE: &str = "candidate";
 /// Names of arms that no candidate may have.
@@ -147,13 +145,14 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let plan = plan(common).map_err(Failure::input)?;
     let logs = args.harness.read().map_err(failure)?;
     let (dir, report) = import::write(&common.out, &plan, &logs).map_err(failure)?;
-    write_notes(&report, &common.out, &mut std::io::stderr())?;
+    notes::write(&report, &common.out, &mut std::io::stderr())?;
     let certificates = issue::issue(&dir)?;
     let required = required(common.require);
-    let exit = match issue::exit(&plan.protocol, &certificates, &required) {
-        // What is wrong with the files comes before what the rules say of the rest.
-        _ if !is_complete(&report) => Exit::Incomplete,
-        exit => exit,
+    // What is wrong with the files comes before what the rules say of the rest.
+    let exit = if is_complete(&report) {
+        issue::exit(&plan.protocol, &certificates, &required)
+    } else {
+        Exit::Incomplete
     };
     let run = common.out.display().to_string();
     let summary = Summary {
@@ -303,58 +302,6 @@ fn is_complete(report: &ImportReport) -> bool {
     report.faults.is_empty() && !unfinished(&report.native) && !unfinished(&report.candidate)
 }
 
-/// What was read, what is wrong with it, and what this crate's own parser says.
-fn write_notes(report: &ImportReport, run: &Path, err: &mut dyn Write) -> std::io::Result<()> {
-    let by = match report.pairing {
-        Pairing::Content => "content",
-        Pairing::Ids => "ids alone",
-    };
-    writeln!(
-        err,
-        "import: {}, {}: {} native and {} candidate samples, {} pairs by {by}",
-        report.harness,
-        report.metric,
-        report.native.samples,
-        report.candidate.samples,
-        report.pairs
-    )?;
-    for arm in [&report.native, &report.candidate] {
-        for log in &arm.unfinished {
-            writeln!(err, "import: unfinished: {}", plain(log))?;
-        }
-    }
-    for fault in report.faults.iter().take(FAULTS_SHOWN) {
-        let kind = fault.kind.name();
-        let text = plain(&format!("case {}: {}", fault.case, fault.detail));
-        writeln!(err, "import: {kind}: {text}")?;
-    }
-    if report.faults.len() > FAULTS_SHOWN {
-        let more = report.faults.len() - FAULTS_SHOWN;
-        writeln!(err, "import: and {more} more faults")?;
-    }
-    if report.parser_compared > 0 {
-        writeln!(
-            err,
-            "import: our parser disagrees on {} of {} scored outputs; the harness's verdict counts",
-            report.parser_disagreements.len(),
-            report.parser_compared
-        )?;
-    }
-    writeln!(err, "import: report: {}", run.join("import.json").display())
-}
-
-/// Foreign text on one line of a terminal, cut where it is long.
-fn plain(text: &str) -> String {
-    let chars = text.chars().take(TEXT_SHOWN);
-    let mut out: String = chars
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    if text.chars().nth(TEXT_SHOWN).is_some() {
-        out.push('…');
-    }
-    out
-}
-
 fn failure(error: ImportError) -> Failure {
     if error.is_system() {
         Failure::worker(error)
@@ -381,13 +328,6 @@ mod tests {
         for bad in ["k=natve,v=e4m3", "native", "a/b", ".x", "", "control-x"] {
             assert!(recipe(Some(bad)).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn foreign_text_stays_on_its_line() {
-        assert_eq!(plain("a\n\u{1b}[31mb"), "a  [31mb");
-        let long = plain(&"é".repeat(400));
-        assert_eq!(long.chars().count(), TEXT_SHOWN + 1);
     }
 
     #[test]
