@@ -5,7 +5,7 @@ use crate::schema::{ArmRole, Geometry, Manifest, ManifestArm, ProtocolModel};
 
 use super::evidence::{ArmEvidence, Evidence};
 use super::findings::Finding;
-use super::{CertifyError, Reason, order};
+use super::{CertifyError, Reason, imported, order};
 
 /// The control arm of a protocol with one control, whatever the protocol calls it.
 const NATIVE_ARM: &str = "native";
@@ -16,8 +16,8 @@ pub(super) struct Trial<'a> {
     pub evidence: &'a Evidence,
     /// The candidate arm.
     pub arm: &'a ManifestArm,
-    /// Its recipe.
-    pub recipe: Recipe,
+    /// Its recipe; absent where an import names it by a free name.
+    pub recipe: Option<Recipe>,
     /// The protocol's controls, in its order.
     pub controls: Vec<Control<'a>>,
 }
@@ -38,7 +38,11 @@ impl<'a> Trial<'a> {
     pub fn new(name: &str, evidence: &'a Evidence) -> Result<Self, CertifyError> {
         let manifest = &evidence.manifest;
         let arm = candidate_arm(name, manifest)?;
-        let recipe = parse_recipe(arm, manifest)?;
+        let recipe = if evidence.is_imported() {
+            Recipe::parse(&arm.recipe).ok()
+        } else {
+            Some(parse_recipe(arm, manifest)?)
+        };
         let controls = manifest
             .protocol
             .controls
@@ -76,6 +80,7 @@ impl<'a> Trial<'a> {
         self.find_unsupported(&mut findings);
         findings.extend(order::findings(self));
         self.find_undeclared(&mut findings);
+        findings.extend(imported::findings(self));
         for control in self.controls.iter().filter(|control| control.arm.is_none()) {
             let detail = format!("the run has no arm for control {}", control.name);
             findings.push(Finding::new(Reason::MissingRecords, detail));

@@ -46,7 +46,7 @@ pub fn certify_with(
     let is_declared = !findings.iter().any(undeclared);
     let manifest = &evidence.manifest;
     let named = (trial.arm.arm.as_str(), trial.arm.recipe.as_str());
-    let recipe = certificate_recipe(named, &trial.recipe, &manifest.model.geometry);
+    let recipe = certificate_recipe(named, trial.recipe.as_ref(), &manifest.model.geometry);
     Ok(Certificate {
         schema: CERTIFICATE_SCHEMA.to_owned(),
         tool: ToolIdentity::current(),
@@ -146,17 +146,17 @@ fn own_findings(
     findings
 }
 
-/// A recipe and its bytes per token on a model of this shape.
+/// A recipe and its bytes per token on a model of this shape; 0 where the name is no recipe.
 pub(super) fn certificate_recipe(
     (name, spec): (&str, &str),
-    recipe: &Recipe,
+    recipe: Option<&Recipe>,
     geometry: &Geometry,
 ) -> CertificateRecipe {
     let shape = cache_shape(geometry);
     CertificateRecipe {
         name: name.to_owned(),
         spec: spec.to_owned(),
-        bytes_per_token: bytes_per_token(recipe, &shape),
+        bytes_per_token: recipe.map_or(0, |recipe| bytes_per_token(recipe, &shape)),
         native_bytes_per_token: bytes_per_token(&Recipe::native(), &shape),
     }
 }
@@ -179,7 +179,7 @@ fn files(trial: &Trial<'_>) -> Vec<FileDigest> {
         .arms
         .iter()
         .filter(|(name, _)| trial.involves(name));
-    let calibrated = trial.recipe.needs_calibration();
+    let calibrated = trial.recipe.as_ref().is_some_and(Recipe::needs_calibration);
     let of_run = trial.evidence.files.iter();
     let mut files: Vec<FileDigest> = of_run
         .filter(|file| calibrated || file.path != CALIBRATION_FILE)

@@ -6,6 +6,7 @@ use super::aa::Aa;
 use super::arms::Trial;
 use super::attainable::{Unattainable, unattainable};
 use super::compare::{PanelResult, percent};
+use super::imported;
 
 /// Documents below which percentile-bootstrap bounds and bootstrap tests are called out.
 pub const FEW_DOCUMENTS: u32 = 32;
@@ -23,6 +24,7 @@ const GENERAL: [&str; 3] = [
 pub(super) fn caveats(trial: &Trial<'_>, panels: &[PanelResult<'_>], aa: &Aa) -> Vec<String> {
     let protocol = &trial.evidence.manifest.protocol;
     let mut list: Vec<String> = GENERAL.map(str::to_owned).to_vec();
+    list.extend(imported::caveats(trial));
     list.extend(aa_caveat(trial, aa));
     list.extend(model_caveat(trial));
     list.extend(unit_scales(trial));
@@ -51,7 +53,8 @@ fn aa_caveat(trial: &Trial<'_>, aa: &Aa) -> Option<String> {
 fn model_caveat(trial: &Trial<'_>) -> Option<String> {
     let manifest = &trial.evidence.manifest;
     let named = |model: &crate::schema::ProtocolModel| model.sha256.is_some();
-    (!manifest.protocol.models.iter().any(named)).then(|| {
+    let imported = trial.evidence.is_imported();
+    (!imported && !manifest.protocol.models.iter().any(named)).then(|| {
         "The protocol does not name the weights: which model was tested was frozen by the run's \
          manifest."
             .to_owned()

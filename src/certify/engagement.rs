@@ -14,8 +14,11 @@ pub(super) fn finding(trial: &Trial<'_>, is_complete: bool) -> Option<Finding> {
     let geometry = &trial.evidence.manifest.model.geometry;
     let lacks = match evidence.and_then(|found| found.engagement.as_ref()) {
         None => Some("has no proof that its recipe was engaged".to_owned()),
-        Some(engagement) => lack(&trial.recipe, &trial.arm.recipe, geometry, engagement)
-            .or_else(|| totals_lack(trial, engagement, is_complete)),
+        Some(engagement) => match &trial.recipe {
+            Some(recipe) => lack(recipe, &trial.arm.recipe, geometry, engagement),
+            None => Some("names no recipe whose bytes could be checked".to_owned()),
+        }
+        .or_else(|| totals_lack(trial, engagement, is_complete)),
     };
     lacks.map(|lack| Finding::new(Reason::EngagementUnproved, format!("arm {arm} {lack}")))
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::schema::{
-    ArmStart, CaseTask, CertificateProtocol, Engagement, FileDigest, Manifest, PanelHeader, Record,
+    ArmStart, CaseTask, CertificateProtocol, Engagement, FileDigest, IMPORT_WORKER, ImportReport,
+    Manifest, PanelHeader, Record,
 };
 
 /// The evidence of one run.
@@ -15,6 +16,8 @@ pub struct Evidence {
     pub panels: BTreeMap<String, PanelGold>,
     /// Arms by name; unsupported ones are absent.
     pub arms: BTreeMap<String, ArmEvidence>,
+    /// What an import found; absent for runs of this tool.
+    pub import: Option<ImportReport>,
     /// Files that every certificate of the run rests on: manifest, panels, calibration.
     pub files: Vec<FileDigest>,
     /// Where the records are judged under a protocol that is not their run's: the run's own one.
@@ -64,7 +67,12 @@ impl ArmEvidence {
 impl Evidence {
     /// Whether the worker is a built-in one, which promises the same bits every time.
     pub(super) fn is_built_in(&self) -> bool {
-        self.manifest.worker.kind != "http"
+        self.manifest.worker.kind != "http" && !self.is_imported()
+    }
+
+    /// Whether another harness has asked and scored the cases.
+    pub(super) fn is_imported(&self) -> bool {
+        self.manifest.worker.kind == IMPORT_WORKER
     }
 
     /// Cases of `panel` that every arm was to run.

@@ -25,6 +25,10 @@ pub enum Reason {
     ModelUndeclared,
     /// The protocol does not declare this recipe.
     RecipeUndeclared,
+    /// Imported records do not carry the protocol's digest: it may not have stood before them.
+    PostHoc,
+    /// An import has cases that the protocol's panel cannot have.
+    PanelUndeclared,
     /// The protocol's family does not include this objective.
     ObjectiveUndeclared,
     /// A case failed in either arm.
@@ -57,11 +61,16 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, the gravest first.
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 23] = [
         Reason::ArmUnsupported,
         Reason::PanelUnsupported,
+        Reason::ProtocolChanged,
+        Reason::ProtocolUnproved,
+        Reason::ProtocolAfterRecords,
         Reason::ModelUndeclared,
         Reason::RecipeUndeclared,
+        Reason::PostHoc,
+        Reason::PanelUndeclared,
         Reason::ObjectiveUndeclared,
         Reason::ErroredRecords,
         Reason::DuplicateRecords,
@@ -92,6 +101,8 @@ impl Reason {
             | Reason::ProtocolAfterRecords
             | Reason::ModelUndeclared
             | Reason::RecipeUndeclared
+            | Reason::PostHoc
+            | Reason::PanelUndeclared
             | Reason::ObjectiveUndeclared => Verdict::Descriptive,
             Reason::ErroredRecords
             | Reason::DuplicateRecords
@@ -119,6 +130,8 @@ impl Reason {
             Reason::ProtocolAfterRecords => "protocol_after_records",
             Reason::ModelUndeclared => "model_undeclared",
             Reason::RecipeUndeclared => "recipe_undeclared",
+            Reason::PostHoc => "post_hoc",
+            Reason::PanelUndeclared => "panel_undeclared",
             Reason::ObjectiveUndeclared => "objective_undeclared",
             Reason::ErroredRecords => "errored_records",
             Reason::DuplicateRecords => "duplicate_records",

@@ -7,7 +7,7 @@ use crate::schema::{
     ArmRole, Calibration, FileDigest, ManifestArm, ModelIdentity, PANEL_SCHEMA, PanelCase,
     PanelHeader, sha256_hex,
 };
-use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, RunDir, start_path};
+use crate::store::{CALIBRATION_FILE, IMPORT_FILE, MANIFEST_FILE, RunDir, start_path};
 
 use super::CertifyError;
 use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
@@ -45,6 +45,10 @@ fn load_arms(
         check_calibration(&calibration, &manifest.model)?;
         files.push(dir.file_digest(CALIBRATION_FILE)?);
     }
+    let import = dir.import_report()?;
+    if import.is_some() {
+        files.push(dir.file_digest(IMPORT_FILE)?);
+    }
     let mut panels = BTreeMap::new();
     for panel in &manifest.panels {
         if let Some(file) = &panel.file {
@@ -61,6 +65,7 @@ fn load_arms(
         manifest,
         panels,
         arms,
+        import,
         files,
         judged_after: None,
     })

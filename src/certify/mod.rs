@@ -18,6 +18,7 @@ mod engagement;
 mod error;
 mod evidence;
 mod findings;
+mod imported;
 mod load;
 mod order;
 mod outcomes;

@@ -72,6 +72,10 @@ pub(super) fn findings(trial: &Trial<'_>) -> Option<Finding> {
         );
         return Some(Finding::new(Reason::ProtocolAfterRecords, detail));
     }
+    if evidence.is_imported() {
+        // Its records tell by themselves which protocol they carry.
+        return None;
+    }
     let involved = || {
         evidence
             .arms

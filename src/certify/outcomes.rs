@@ -146,6 +146,13 @@ fn judge(
     if let CaseTask::Nll { targets, .. } = case.task {
         return Ok(judge_nll(targets, record));
     }
+    if let CaseTask::Imported { .. } = case.task {
+        // The harness's verdict stands: there may be no output to score again.
+        return Ok(Ok(record
+            .correct
+            .map(Outcome::Answer)
+            .ok_or(Reason::ErroredRecords)));
+    }
     // An answer without an output cannot be scored again: it counts for nothing.
     let (Some(output), Some(finish)) = (&record.output, record.finish) else {
         return Ok(Ok(Err(Reason::ErroredRecords)));
@@ -172,7 +179,7 @@ fn retold(task: &CaseTask, record: &Record) -> Result<(), Contradiction> {
         CaseTask::Math { max_new_tokens, .. } | CaseTask::Retrieval { max_new_tokens, .. } => {
             *max_new_tokens
         }
-        CaseTask::Nll { .. } => return Ok(()),
+        CaseTask::Nll { .. } | CaseTask::Imported { .. } => return Ok(()),
     };
     if let (CaseTask::Retrieval { depth, .. }, Some(found)) = (task, record.depth)
         && found != *depth
@@ -253,6 +260,7 @@ fn rescore(
             correct: scorer.retrieval(parser, output, gold, truncated)?,
         }),
         CaseTask::Nll { .. } => Err("a likelihood case".to_owned()),
+        CaseTask::Imported { .. } => Err("an imported case".to_owned()),
     }
 }
 

@@ -66,7 +66,7 @@ fn judge(args: &Args, protocol: &str, out: &mut dyn Write) -> Result<Exit, Failu
         protocol: &protocol,
         certificates: &certificates,
     };
-    issue::print(&issued, &[], args.format, out)
+    issue::present(&issued, &[], args.format, out)
 }
 
 /// Writes the certificates into a folder outside of the run, and replaces nothing.

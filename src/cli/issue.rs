@@ -57,7 +57,7 @@ pub(super) fn summarise(
         protocol,
         certificates,
     };
-    print(&issued, required, format, out)
+    present(&issued, required, format, out)
 }
 
 /// Certificates, and where they stand.
@@ -73,7 +73,7 @@ pub(super) struct Issued<'a> {
 }
 
 /// Prints the summary and decides the exit code.
-pub(super) fn print(
+pub(super) fn present(
     issued: &Issued<'_>,
     required: &[ObjectiveName],
     format: Format,
@@ -85,8 +85,7 @@ pub(super) fn print(
         protocol,
         certificates,
     } = *issued;
-    let verdicts = verdicts(certificates, required, protocol.required);
-    let exit = outcome(&verdicts, required.is_empty());
+    let exit = exit(protocol, certificates, required);
     let run = run.display().to_string();
     let summary = Summary {
         run: &run,
@@ -96,11 +95,31 @@ pub(super) fn print(
         exit: exit.code(),
         certificates,
     };
+    print(&summary, format, out)?;
+    Ok(exit)
+}
+
+/// The exit code that certificates lead to.
+pub(super) fn exit(
+    protocol: &Protocol,
+    certificates: &[Certificate],
+    required: &[ObjectiveName],
+) -> Exit {
+    let verdicts = verdicts(certificates, required, protocol.required);
+    outcome(&verdicts, required.is_empty())
+}
+
+/// Prints the summary.
+pub(super) fn print(
+    summary: &Summary<'_>,
+    format: Format,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     match format {
-        Format::Text => report::write_text(&summary, report::TEXT_WIDTH, out)?,
+        Format::Text => report::write_text(summary, report::TEXT_WIDTH, out)?,
         Format::Json => summary.write_json(out)?,
     }
-    Ok(exit)
+    Ok(())
 }
 
 /// Verdicts of what was required; of the protocol's own objective in a survey.

@@ -9,6 +9,7 @@ mod certify;
 mod compare;
 mod exit;
 mod geometry;
+mod import;
 mod interrupt;
 mod issue;
 mod memory;
@@ -47,6 +48,8 @@ enum Command {
     Compare(compare::Args),
     /// Check a certificate against its run, or by its own figures.
     Verify(verify::Args),
+    /// Certify paired outcomes that another harness has logged.
+    Import(import::Args),
     /// Measure the fixed scales of a model on its native cache.
     Calibrate(calibrate::Args),
     /// What a cache budget holds under each recipe.
@@ -78,6 +81,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Certify(args) => certify::run(args, out),
         Command::Compare(args) => compare::run(args, out),
         Command::Verify(args) => verify::run(args, out),
+        Command::Import(args) => import::run(args, out),
         Command::Calibrate(args) => calibrate::run(args, out),
         Command::Memory(args) => memory::run(args, out),
         Command::Protocol(args) => protocol::run(args, out),

@@ -61,7 +61,8 @@ pub struct CertificateRecipe {
     pub name: String,
     /// Canonical spec.
     pub spec: String,
-    /// Cache bytes per token over all layers, inline scales included.
+    /// Cache bytes per token over all layers, inline scales included; 0 for imported records,
+    /// where nothing is known of the cache.
     pub bytes_per_token: u64,
     /// The same for the native cache.
     pub native_bytes_per_token: u64,

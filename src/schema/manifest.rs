@@ -70,7 +70,7 @@ pub struct ModelIdentity {
     pub weights_sha256: String,
     /// SHA-256 of the tokenizer.
     pub tokenizer_sha256: String,
-    /// Shape.
+    /// Shape; [`Geometry::unknown`] for imported records.
     pub geometry: Geometry,
 }
 
@@ -96,11 +96,27 @@ pub struct Geometry {
     pub native_dtype: String,
 }
 
+impl Geometry {
+    /// No shape at all, where only another harness has seen the model: every size is 0.
+    pub fn unknown() -> Self {
+        Geometry {
+            layers: 0,
+            hidden_size: 0,
+            heads: 0,
+            kv_heads: 0,
+            head_dim: 0,
+            vocab_size: 0,
+            context: 0,
+            native_dtype: "unknown".to_owned(),
+        }
+    }
+}
+
 /// The worker's identity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerIdentity {
-    /// `cpu`, `cuda` or `http`.
+    /// `cpu`, `cuda`, `http` or `import`.
     pub kind: String,
     /// Device name.
     pub device: String,

@@ -83,6 +83,15 @@ pub enum CaseTask {
         /// Most tokens generated.
         max_new_tokens: u32,
     },
+    /// A case that another harness has asked and scored: whatever it decided stands.
+    Imported {
+        /// Gold answer as the harness gives it; absent where its files hold none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gold: Option<String>,
+        /// SHA-256 of question and gold answer; absent where the files hold ids alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        content_sha256: Option<String>,
+    },
 }
 
 #[cfg(test)]
@@ -104,6 +113,10 @@ mod tests {
                 gold: "99".to_owned(),
                 depth: 0.1,
                 max_new_tokens: 16,
+            },
+            CaseTask::Imported {
+                gold: Some("#### 3".to_owned()),
+                content_sha256: None,
             },
         ];
         for task in tasks {

@@ -26,7 +26,7 @@ pub struct Record {
     pub case: String,
     /// SHA-256 of the case's line in the panel file.
     pub case_sha256: String,
-    /// Number of prompt tokens.
+    /// Number of prompt tokens; 0 for imported records, whose harness does not say.
     pub prompt_tokens: u32,
     /// Retrieval: depth of the needle.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -281,7 +281,7 @@ impl RunDir {
         Ok((bytes, digest))
     }
 
-    fn read<T: DeserializeOwned>(
+    pub(super) fn read<T: DeserializeOwned>(
         &self,
         relative: &str,
         schema: &'static str,
@@ -290,7 +290,7 @@ impl RunDir {
         Ok(found.map(|(value, _)| value))
     }
 
-    fn write<T>(
+    pub(super) fn write<T>(
         &self,
         dirs: &[&str],
         file: &str,
@@ -307,7 +307,7 @@ impl RunDir {
     }
 
     /// Makes `dirs`, each inside the one before, and syncs the directory that holds a new one.
-    fn make_dirs(&self, dirs: &[&str]) -> Result<PathBuf, StoreError> {
+    pub(super) fn make_dirs(&self, dirs: &[&str]) -> Result<PathBuf, StoreError> {
         let mut path = self.path.clone();
         for name in dirs {
             let parent = path.clone();
@@ -321,7 +321,7 @@ impl RunDir {
         Ok(path)
     }
 
-    fn lock_for_writing(&self) -> Result<(), StoreError> {
+    pub(super) fn lock_for_writing(&self) -> Result<(), StoreError> {
         // The lock is a file handle: nothing a panicking thread could have left half done.
         let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_none() {
@@ -376,7 +376,7 @@ fn holds_run(path: &Path) -> StoreError {
     }
 }
 
-fn record_path(arm: &str, panel: &str) -> Result<String, StoreError> {
+pub(super) fn record_path(arm: &str, panel: &str) -> Result<String, StoreError> {
     check_name(arm)?;
     check_name(panel)?;
     Ok(format!("arms/{arm}/{panel}.jsonl"))

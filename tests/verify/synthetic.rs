@@ -298,6 +298,7 @@ fn calibration() -> Calibration {
 }
 
 fn write_arm(run: &RunDir, arm: &ManifestArm, protocol: &Protocol, answers: &Answers) {
+    run.start_arm(&arm.arm).unwrap();
     let recipe = Recipe::parse(&arm.recipe).unwrap();
     let kv = totals(&recipe, 3);
     let mut sum: Option<KvTotals> = None;
@@ -366,6 +367,7 @@ fn outcome(record: Record, task: &CaseTask, is_right: bool, is_quantised: bool, 
                 ..record
             }
         }
+        CaseTask::Imported { .. } => panic!("no import here"),
     }
 }
 

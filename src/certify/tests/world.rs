@@ -84,6 +84,7 @@ pub fn world(protocol: Protocol, right: usize) -> Evidence {
         manifest,
         panels: BTreeMap::new(),
         arms: BTreeMap::new(),
+        import: None,
         files: vec![file("run.json")],
         judged_after: None,
     };
@@ -207,7 +208,7 @@ fn record(case: &GoldCase, at: usize, right: usize, factor: f64) -> Record {
             ..blank
         },
         CaseTask::Math { .. } => answered(blank, Answers::right(right).is_right(at), true),
-        CaseTask::Retrieval { .. } => answered(blank, true, false),
+        CaseTask::Retrieval { .. } | CaseTask::Imported { .. } => answered(blank, true, false),
     }
 }
 
