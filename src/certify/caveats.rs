@@ -10,6 +10,10 @@ use super::compare::{PanelResult, percent};
 /// Documents below which percentile-bootstrap bounds are called out.
 const FEW_DOCUMENTS: u32 = 32;
 
+/// Documents below which no degradation of likelihoods is claimed: the percentile bootstrap of a
+/// handful of documents is no bound.
+pub(super) const LEAST_DOCUMENTS_OF_HARM: u32 = 32;
+
 const GENERAL: [&str; 3] = [
     "The Tango bounds of net_change and the bootstrap bounds of nll are approximate: \
      docs/statistics.md gives their measured coverage. Clopper-Pearson bounds are exact.",
@@ -74,7 +78,8 @@ fn few_documents(plan: &PanelPlan) -> Option<String> {
     (*documents < FEW_DOCUMENTS).then(|| {
         format!(
             "{} rests on {documents} documents: percentile-bootstrap bounds are unreliable at \
-             small numbers.",
+             small numbers, and no degradation is claimed from fewer than \
+             {LEAST_DOCUMENTS_OF_HARM}.",
             plan.panel_name()
         )
     })

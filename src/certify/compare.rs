@@ -152,7 +152,7 @@ impl<'a> PanelResult<'a> {
             let outcomes = self.outcomes_of(trial, gold, &arm.arm, scorer)?;
             self.pairs.push(Pairs {
                 control: control.name,
-                values: self.values(&outcomes.outcomes, &candidate.outcomes),
+                values: self.values(gold, &outcomes.outcomes, &candidate.outcomes),
             });
         }
         Ok(())
@@ -182,9 +182,16 @@ impl<'a> PanelResult<'a> {
         Ok(found)
     }
 
-    fn values(&self, control: &[Option<Outcome>], candidate: &[Option<Outcome>]) -> PairValues {
+    fn values(
+        &self,
+        gold: &PanelGold,
+        control: &[Option<Outcome>],
+        candidate: &[Option<Outcome>],
+    ) -> PairValues {
         match self.plan {
-            PanelPlan::Nll { .. } => PairValues::Nll(NllPairs::collect(control, candidate)),
+            PanelPlan::Nll { .. } => {
+                PairValues::Nll(NllPairs::collect(&gold.cases, control, candidate))
+            }
             PanelPlan::Math { .. } | PanelPlan::Retrieval { .. } => {
                 PairValues::Answers(AnswerPairs::count(control, candidate))
             }

@@ -17,9 +17,12 @@ mod engagement;
 mod error;
 mod evidence;
 mod findings;
+mod influence;
 mod load;
 mod outcomes;
+mod outlook;
 mod pairs;
+mod plan;
 mod rescore;
 mod rules;
 
@@ -32,4 +35,8 @@ pub use error::{AaDifference, CertifyError, Mismatch};
 pub use evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 pub use findings::Reason;
 pub use load::load;
+pub use outlook::{POWERS, outlook};
+pub use plan::{
+    Assumptions, ObjectivePower, Probability, RulePower, objective_powers, rule_powers,
+};
 pub use rescore::{MathScore, Rescore};

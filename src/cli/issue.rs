@@ -13,20 +13,24 @@ use super::{Exit, Failure};
 
 /// Certifies every candidate arm of the run, in the order of the arms, and stores the certificates.
 pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
+    let certificates = certificates(dir)?;
+    for certificate in &certificates {
+        dir.write_certificate(&certificate.recipe.name, certificate)
+            .map_err(|error| super::qualify::failure(error.into()))?;
+    }
+    Ok(certificates)
+}
+
+/// Certifies every candidate arm of the run, in the order of the arms, and stores nothing.
+pub(super) fn certificates(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
     let evidence = certify::load(dir).map_err(certify_failure)?;
     let arms = dir
         .manifest()
         .arms
         .iter()
         .filter(|arm| arm.role == ArmRole::Candidate);
-    let certificates = arms
-        .map(|arm| certify::certify(&arm.arm, &evidence).map_err(certify_failure))
-        .collect::<Result<Vec<_>, _>>()?;
-    for certificate in &certificates {
-        dir.write_certificate(&certificate.recipe.name, certificate)
-            .map_err(|error| super::qualify::failure(error.into()))?;
-    }
-    Ok(certificates)
+    arms.map(|arm| certify::certify(&arm.arm, &evidence).map_err(certify_failure))
+        .collect()
 }
 
 /// Prints the summary and decides the exit code.

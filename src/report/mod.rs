@@ -1,6 +1,7 @@
 //! Sinks for results and progress: the summary of a run as text or JSON, and progress lines.
 
 mod notes;
+mod outlook;
 mod progress;
 mod summary;
 mod table;

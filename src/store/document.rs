@@ -7,6 +7,8 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::schema::{CERTIFICATE_SCHEMA, Certificate};
+
 use super::StoreError;
 
 /// Reads a document of exactly the schema `expected`; `None` where there is no file.
@@ -24,6 +26,18 @@ pub(super) fn read<T: DeserializeOwned>(
     // Read from the text again: errors in fields then name their line.
     let document = serde_json::from_slice(&bytes).map_err(StoreError::json(path))?;
     Ok(Some((document, bytes)))
+}
+
+/// Reads a certificate that may lie anywhere.
+///
+/// # Errors
+/// [`StoreError::Io`] where there is no such file or it cannot be read, [`StoreError::Newer`],
+/// [`StoreError::Schema`], [`StoreError::Json`].
+pub fn read_certificate(path: &Path) -> Result<Certificate, StoreError> {
+    match read(path, CERTIFICATE_SCHEMA)? {
+        Some((certificate, _)) => Ok(certificate),
+        None => Err(StoreError::io(path, "read")(io::ErrorKind::NotFound.into())),
+    }
 }
 
 /// Refuses to overwrite a document of a newer version. What is no document at all may be replaced.

@@ -19,6 +19,7 @@ mod run;
 pub(crate) mod samples;
 
 pub use atomic::write_json_atomic;
+pub use document::read_certificate;
 pub use error::StoreError;
 pub use file::RunFile;
 pub use log::RecordLog;

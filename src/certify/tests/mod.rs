@@ -2,6 +2,7 @@
 
 mod beside;
 mod incomplete;
+mod outlook;
 mod properties;
 mod published;
 mod stored;
