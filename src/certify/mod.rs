@@ -19,6 +19,7 @@ mod evidence;
 mod findings;
 mod influence;
 mod load;
+mod measured;
 mod outcomes;
 mod outlook;
 mod pairs;
