@@ -228,7 +228,12 @@ fn figures(path: &Path) -> &Path {
         math["pairs"] = json!(1319);
         math["lost"] = json!(lost);
         math["gained"] = json!(gained);
-        math["estimate"] = json!(f64::from(lost) / 1319.0);
+        let change = if rule == "gross_loss" {
+            lost
+        } else {
+            gained - lost
+        };
+        math["estimate"] = json!(f64::from(change) / 1319.0);
         math["bound"] = json!(0.0204);
         let nll = &mut rules[1];
         nll["pairs"] = json!(64);

@@ -1,6 +1,6 @@
 //! Measured coverage of the bootstrap bound, in the words of a caveat.
 
-use crate::schema::{PanelPlan, Protocol, RuleName};
+use crate::schema::{Protocol, RuleName};
 
 /// Alphas at which coverage was measured, from large to small.
 const ALPHAS: [(f64, &str); 3] = [
@@ -70,6 +70,7 @@ fn sentence(documents: u32, alpha: f64, names: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use crate::schema::PanelPlan;
     use crate::store::samples;
 
     use super::*;

@@ -276,6 +276,7 @@ fn objective_power(
 /// Product of independent estimates; its variance is `prod(p^2 + s^2) - prod(p^2)`.
 fn product(modelled: &[&RulePower]) -> Probability {
     let (mut value, mut second, mut left_out) = (1.0, 1.0, 0.0);
+    let mut simulated = false;
     for power in modelled {
         let Some(found) = power.probability else {
             continue;
@@ -285,10 +286,20 @@ fn product(modelled: &[&RulePower]) -> Probability {
         value *= p;
         second *= p * p + found.monte_carlo_se.powi(2);
         left_out += found.left_out;
+        simulated |= found.monte_carlo_se > 0.0;
     }
+    // Without a simulation the difference would be rounding alone.
+    let variance = if simulated {
+        second - value * value
+    } else {
+        0.0
+    };
     Probability {
         value,
         left_out,
-        monte_carlo_se: (second - value * value).max(0.0).sqrt(),
+        monte_carlo_se: variance.max(0.0).sqrt(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,11 +28,11 @@ pub struct Args {
     /// The same from one certificate, whose figures are taken as they stand.
     #[arg(long, value_name = "CERT.json")]
     certificate: Option<PathBuf>,
-    #[command(flatten)]
-    assumed: Assumed,
     /// Output.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    #[command(flatten)]
+    assumed: Assumed,
 }
 
 /// What is assumed before a run. Without any of it, a table over loss rates is printed.

@@ -74,7 +74,7 @@ pub(super) fn of_certificate(
     format: Format,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let certificate = read_certificate(path).map_err(Failure::input)?;
+    let certificate = read_certificate(path).map_err(|error| qualify::failure(error.into()))?;
     print(path, &[certificate], &[AS_IT_STANDS], format, out)
 }
 

@@ -336,7 +336,7 @@ fn probability_text(found: Probability) -> String {
 fn plain(probability: f64) -> String {
     if probability > 0.0 && probability < 0.00005 {
         "<0.0001".to_owned()
-    } else if probability < 1.0 && probability >= 0.99995 {
+    } else if (0.99995..1.0).contains(&probability) {
         ">0.9999".to_owned()
     } else {
         format!("{probability:.4}")
