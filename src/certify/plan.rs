@@ -15,7 +15,7 @@ use super::compare::rules_on;
 const TRIALS: u32 = 1_000;
 /// Fewest resamples of a simulated run, and how many must reach into the tail at least.
 const LEAST_RESAMPLES: u32 = 1_000;
-const TAIL_RESAMPLES: f64 = 20.0;
+const TAIL_RESAMPLES: f64 = 10.0;
 
 /// What is assumed of one candidate against one control. What is `None` is not modelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

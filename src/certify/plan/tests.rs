@@ -2,6 +2,18 @@ use crate::store::samples;
 
 use super::*;
 
+/// A protocol whose simulations are short.
+fn protocol() -> Protocol {
+    let mut protocol = samples::protocol();
+    protocol.rules.nll.divisor = 4;
+    for plan in &mut protocol.panels {
+        if let PanelPlan::Nll { documents, .. } = plan {
+            *documents = 32;
+        }
+    }
+    protocol
+}
+
 fn powers(protocol: &Protocol, assumptions: Assumptions) -> (Vec<RulePower>, Vec<ObjectivePower>) {
     let rules = rule_powers(protocol, &assumptions).unwrap();
     let objectives = objective_powers(protocol, &rules);
@@ -25,7 +37,7 @@ fn all() -> Assumptions {
 
 #[test]
 fn objectives_are_products_of_their_rules() {
-    let protocol = samples::protocol();
+    let protocol = protocol();
     let (rules, objectives) = powers(&protocol, all());
     let value = |at: usize| rules[at].probability.unwrap().value;
     let se = |at: usize| rules[at].probability.unwrap().monte_carlo_se;
@@ -55,7 +67,7 @@ fn objectives_are_products_of_their_rules() {
 
 #[test]
 fn what_is_not_assumed_is_not_modelled() {
-    let (rules, objectives) = powers(&samples::protocol(), Assumptions::default());
+    let (rules, objectives) = powers(&protocol(), Assumptions::default());
     assert!(rules.iter().all(|power| power.probability.is_none()));
     assert_eq!(objectives[0].probability, None);
     assert_eq!(objectives[0].not_modelled.len(), 5);
@@ -63,7 +75,7 @@ fn what_is_not_assumed_is_not_modelled() {
         increase: None,
         ..all()
     };
-    let (_, objectives) = powers(&samples::protocol(), only_counts);
+    let (_, objectives) = powers(&protocol(), only_counts);
     assert_eq!(
         objectives[1].not_modelled,
         ["nll on nll-1k", "nll on nll-8k"]
@@ -73,7 +85,7 @@ fn what_is_not_assumed_is_not_modelled() {
 
 #[test]
 fn a_rule_without_a_panel_cannot_pass() {
-    let mut protocol = samples::protocol();
+    let mut protocol = protocol();
     protocol.panels.truncate(3);
     let (rules, objectives) = powers(&protocol, all());
     assert_eq!(rules.len(), 4);
@@ -92,7 +104,7 @@ fn a_control_that_may_be_too_weak_lowers_the_probability() {
         retrieval_accuracy: Some(0.99),
         ..all()
     };
-    let protocol = samples::protocol();
+    let protocol = protocol();
     let (rules, objectives) = powers(&protocol, assumptions);
     // 660 of 1,319 are half: the median of Bin(1319, 1/2) lies between 659 and 660.
     assert!((rules[0].control_suffices.unwrap() - 0.5).abs() < 1e-9);
