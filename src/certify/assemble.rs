@@ -3,7 +3,8 @@
 use crate::recipe::{PAGE_TOKENS, Recipe, bytes_per_token, saved};
 use crate::schema::{
     CERTIFICATE_SCHEMA, Certificate, CertificateProtocol, CertificateRecipe, FileDigest, Geometry,
-    MemoryFigures, ObjectiveName, ObjectiveResult, Objectives, RuleName, ToolIdentity, Verdict,
+    MemoryFigures, ObjectiveName, ObjectiveResult, Objectives, RuleName, RuleResult, ToolIdentity,
+    Verdict,
 };
 use crate::store::CALIBRATION_FILE;
 
@@ -12,6 +13,7 @@ use super::arms::{Trial, cache_shape};
 use super::compare::{self, PanelResult, rules_on};
 use super::evidence::Evidence;
 use super::findings::{Finding, decide};
+use super::outlook::outlook;
 use super::rescore::{FrozenParsers, Rescore};
 use super::{CertifyError, Reason, caveats, check, counts, degradation, engagement};
 
@@ -102,15 +104,19 @@ fn objective(
         .chain(&own)
         .collect();
     let decision = decide(&against);
-    let rules = panels
+    let rules: Vec<RuleResult> = panels
         .iter()
         .flat_map(|panel| &panel.rules)
-        .filter(|(rule, _)| rule.serves(name));
+        .filter(|(rule, _)| rule.serves(name))
+        .map(|(_, result)| result.clone())
+        .collect();
+    let short = decision.reason.as_deref() == Some(Reason::BoundExceedsLimit.name());
     ObjectiveResult {
+        outlook: rules.iter().filter(|_| short).filter_map(outlook).collect(),
         verdict: decision.verdict,
         reason: decision.reason,
         detail: decision.detail,
-        rules: rules.map(|(_, result)| result.clone()).collect(),
+        rules,
     }
 }
 

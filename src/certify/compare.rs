@@ -138,7 +138,7 @@ impl<'a> PanelResult<'a> {
             let outcomes = self.outcomes_of(trial, gold, &arm.arm, scorer)?;
             self.pairs.push(Pairs {
                 control: control.name,
-                values: pair_values(self.plan, &outcomes, &candidate),
+                values: pair_values(self.plan, gold, &outcomes, &candidate),
             });
         }
         Ok(())
@@ -289,11 +289,14 @@ pub(super) fn arm_outcomes(
 /// Pairs of one panel by its kind.
 pub(super) fn pair_values(
     plan: &PanelPlan,
+    gold: &PanelGold,
     control: &[Option<Outcome>],
     candidate: &[Option<Outcome>],
 ) -> PairValues {
     match plan {
-        PanelPlan::Nll { .. } => PairValues::Nll(NllPairs::collect(control, candidate)),
+        PanelPlan::Nll { .. } => {
+            PairValues::Nll(NllPairs::collect(&gold.cases, control, candidate))
+        }
         PanelPlan::Math { .. } | PanelPlan::Retrieval { .. } => {
             PairValues::Answers(AnswerPairs::count(control, candidate))
         }

@@ -19,10 +19,14 @@ mod error;
 mod evidence;
 mod findings;
 mod imported;
+mod influence;
 mod load;
+mod measured;
 mod order;
 mod outcomes;
+mod outlook;
 mod pairs;
+mod plan;
 mod rescore;
 mod rules;
 pub mod verify;
@@ -43,4 +47,8 @@ pub use evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 pub use findings::Reason;
 pub use load::load;
 pub use order::judge_under;
+pub use outlook::{POWERS, outlook};
+pub use plan::{
+    Assumptions, ObjectivePower, Probability, RulePower, objective_powers, rule_powers,
+};
 pub use rescore::{MathScore, Rescore};

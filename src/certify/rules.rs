@@ -6,6 +6,7 @@ use crate::stats::{
     tango_bound,
 };
 
+use super::influence::influence;
 use super::pairs::{AnswerPairs, NllPairs, mean};
 
 /// Method of the `nll` rule.
@@ -102,6 +103,8 @@ pub(super) fn on_nll(
         estimate: found.point,
         bound: found.value,
         monte_carlo_se: Some(found.monte_carlo_se),
+        document_sd: Some(pairs.relative_sd(found.point)),
+        influence: influence(pairs, alpha, &protocol.rules.nll),
         limit,
         alpha,
         pass: found.value <= limit,
@@ -140,6 +143,8 @@ fn blank(subject: Subject<'_>) -> RuleResult {
         estimate: 0.0,
         bound: 0.0,
         monte_carlo_se: None,
+        document_sd: None,
+        influence: None,
         limit: 0.0,
         alpha: 0.0,
         pass: false,

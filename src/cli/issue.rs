@@ -13,13 +13,18 @@ use super::{Exit, Failure};
 
 /// Certifies every candidate arm of the run, in the order of the arms, and stores the certificates.
 pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
-    let evidence = certify::load(dir).map_err(certify_failure)?;
-    let certificates = of_each_candidate(&evidence)?;
+    let certificates = certificates(dir)?;
     for certificate in &certificates {
         dir.write_certificate(&certificate.recipe.name, certificate)
             .map_err(|error| super::qualify::failure(error.into()))?;
     }
     Ok(certificates)
+}
+
+/// Certifies every candidate arm of the run, in the order of the arms, and stores nothing.
+pub(super) fn certificates(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
+    let evidence = certify::load(dir).map_err(certify_failure)?;
+    of_each_candidate(&evidence)
 }
 
 /// Judges every candidate arm of the run under another protocol than the run's own. The

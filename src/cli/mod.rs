@@ -15,6 +15,7 @@ mod issue;
 mod memory;
 mod output;
 mod panel;
+mod power;
 mod prepare;
 mod protocol;
 mod qualify;
@@ -60,6 +61,8 @@ enum Command {
     Panel(panel::Args),
     /// Recompute bounds and tests from a table of counts.
     Audit(audit::Args),
+    /// How likely rules pass before a run, and what they lacked after one.
+    Power(power::Args),
     /// Compute one statistic from flags, or many from JSON lines.
     Stats(stats::Args),
 }
@@ -87,6 +90,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Protocol(args) => protocol::run(args, out),
         Command::Panel(args) => panel::run(args, out),
         Command::Audit(args) => audit::run(args, out),
+        Command::Power(args) => power::run(args, out),
         Command::Stats(args) => stats::run(args, out),
     }
 }

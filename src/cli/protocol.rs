@@ -13,6 +13,8 @@ use serde::Serialize;
 
 use crate::schema::{Protocol, builtin_protocol, builtin_protocols, locked_digest};
 
+pub(super) use show::percent;
+
 use super::output::{self, Format};
 use super::{Exit, Failure};
 

@@ -2,6 +2,7 @@
 
 mod contrast;
 mod notes;
+mod outlook;
 mod progress;
 mod summary;
 mod table;

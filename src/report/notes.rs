@@ -3,13 +3,16 @@
 use crate::certify::{Unattainable, unattainable};
 use crate::schema::{Certificate, ObjectiveResult, Objectives, RuleResult, Verdict};
 
+use super::outlook::{influences, outlooks};
 use super::summary::Summary;
 
 /// Every sentence, in reading order.
 pub(super) fn notes(summary: &Summary<'_>) -> Vec<String> {
     let mut notes = controls(summary);
     notes.push(aa(summary));
-    notes.extend(reasons(summary));
+    notes.extend(of_recipes(summary, sentences));
+    notes.extend(of_recipes(summary, outlooks));
+    notes.extend(of_recipes(summary, influences));
     notes.extend(degradation(summary));
     notes.push(requirement(summary));
     notes.extend(sizes(summary));
@@ -90,8 +93,8 @@ fn aa(summary: &Summary<'_>) -> String {
     )
 }
 
-/// Why an objective is not passed: one sentence for all recipes of which the same is to be said.
-fn reasons(summary: &Summary<'_>) -> Vec<String> {
+/// Sentences about certificates: one for all recipes of which the same is to be said.
+fn of_recipes(summary: &Summary<'_>, sentences: fn(&Objectives) -> Vec<String>) -> Vec<String> {
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
     for certificate in summary.certificates {
         for sentence in sentences(&certificate.objectives) {
@@ -107,6 +110,7 @@ fn reasons(summary: &Summary<'_>) -> Vec<String> {
         .collect()
 }
 
+/// Why an objective is not passed.
 fn sentences(objectives: &Objectives) -> Vec<String> {
     let (preservation, aggregate) = (&objectives.preservation, &objectives.aggregate);
     match (reason(preservation), reason(aggregate)) {

@@ -117,6 +117,47 @@ pub struct ObjectiveResult {
     pub detail: Option<String>,
     /// Rules, per panel and control.
     pub rules: Vec<RuleResult>,
+    /// What it would take, per rule that did not pass; only where the reason is
+    /// `bound_exceeds_limit`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outlook: Vec<RuleOutlook>,
+}
+
+/// How many pairs a rule that did not pass would need at the rates that were observed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RuleOutlook {
+    /// Rule.
+    pub rule: String,
+    /// Panel name.
+    pub panel: String,
+    /// Control arm.
+    pub control: String,
+    /// Pairs that were compared.
+    pub pairs: u64,
+    /// Pairs with which the rule passes with probability 0.8; `null` where no number up to 100,000
+    /// does.
+    pub needed_80: Option<u64>,
+    /// The same with probability 0.95.
+    pub needed_95: Option<u64>,
+    /// The estimate itself violates the limit: more pairs alone do not help.
+    pub beyond_limit: bool,
+    /// By normal approximation (NLL) instead of enumeration.
+    pub approximate: bool,
+}
+
+/// The document with the most influence on an NLL rule. Diagnostic: it decides nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Influence {
+    /// Case with the largest absolute difference `candidate - control`, the first in plan order
+    /// among equals.
+    pub case: String,
+    /// Its difference over the sum of the absolute differences of all documents: from -1 (it alone
+    /// lowers the mean) to 1 (it alone raises it).
+    pub share: f64,
+    /// The rule's bound without it, with the same resamples and seed.
+    pub bound_without: f64,
 }
 
 /// One rule on one panel against one control.
@@ -161,6 +202,13 @@ pub struct RuleResult {
     /// Monte-Carlo standard error of the bound (NLL).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub monte_carlo_se: Option<f64>,
+    /// Standard deviation over documents of `(difference - estimate * control) / control_mean`: the
+    /// estimate's standard error is this over the square root of `pairs` (NLL).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document_sd: Option<f64>,
+    /// The document with the most influence (NLL, three documents or more that are not all equal).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub influence: Option<Influence>,
     /// Limit.
     pub limit: f64,
     /// One-sided alpha of this rule.

@@ -54,16 +54,52 @@ pub fn bootstrap_ratio_bound(
 ) -> Result<BootstrapBound, StatsError> {
     check_lists(native, candidate)?;
     check_plan(plan, alpha)?;
+    Ok(match ratios(native, candidate, plan)? {
+        Ratios::Constant(point) => constant(point),
+        Ratios::Resampled(mut ratios, point) => bound(&mut ratios, point, alpha, side),
+    })
+}
+
+/// [`bootstrap_ratio_bound`] at several alphas from the same resamples: each bound has the bits
+/// that it has alone.
+///
+/// # Errors
+/// As [`bootstrap_ratio_bound`].
+pub fn bootstrap_ratio_bounds(
+    native: &[f64],
+    candidate: &[f64],
+    alphas: &[f64],
+    side: Side,
+    plan: BootstrapPlan,
+) -> Result<Vec<BootstrapBound>, StatsError> {
+    check_lists(native, candidate)?;
+    for &alpha in alphas {
+        check_plan(plan, alpha)?;
+    }
+    let alphas = alphas.iter();
+    Ok(match ratios(native, candidate, plan)? {
+        Ratios::Constant(point) => alphas.map(|_| constant(point)).collect(),
+        Ratios::Resampled(mut ratios, point) => alphas
+            .map(|&alpha| bound(&mut ratios, point, alpha, side))
+            .collect(),
+    })
+}
+
+/// Resampled ratios of the means, less one.
+enum Ratios {
+    /// Every document has the ratio of the point estimate.
+    Constant(f64),
+    /// One per resample, and the point estimate.
+    Resampled(Vec<f64>, f64),
+}
+
+fn ratios(native: &[f64], candidate: &[f64], plan: BootstrapPlan) -> Result<Ratios, StatsError> {
     let rows = difference_rows(native, candidate);
     let point = point_estimate(&rows)?;
     if is_proportional(native, candidate, point) {
-        return Ok(BootstrapBound {
-            value: point,
-            monte_carlo_se: 0.0,
-            point,
-        });
+        return Ok(Ratios::Constant(point));
     }
-    let mut ratios = resample(&rows, plan.resamples, plan.seed, |[native, difference]| {
+    let ratios = resample(&rows, plan.resamples, plan.seed, |[native, difference]| {
         if native > 0.0 {
             difference / native
         } else {
@@ -77,12 +113,24 @@ pub fn bootstrap_ratio_bound(
             sum: resampled_sums(&rows, &rng)[0],
         });
     }
-    let (value, monte_carlo_se) = quantile(&mut ratios, alpha, side);
-    Ok(BootstrapBound {
+    Ok(Ratios::Resampled(ratios, point))
+}
+
+fn constant(point: f64) -> BootstrapBound {
+    BootstrapBound {
+        value: point,
+        monte_carlo_se: 0.0,
+        point,
+    }
+}
+
+fn bound(ratios: &mut [f64], point: f64, alpha: f64, side: Side) -> BootstrapBound {
+    let (value, monte_carlo_se) = quantile(ratios, alpha, side);
+    BootstrapBound {
         value,
         monte_carlo_se,
         point,
-    })
+    }
 }
 
 /// Result of [`bootstrap_difference_test`].

@@ -96,6 +96,7 @@ mod tests {
 
     fn nll(first: &[f64], second: &[f64]) -> Tested {
         let pairs = NllPairs {
+            cases: vec!["document".to_owned(); first.len()],
             control: first.to_vec(),
             candidate: second.to_vec(),
         };

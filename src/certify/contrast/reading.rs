@@ -77,7 +77,8 @@ impl<'a> Reading<'a> {
         let first = self.arm(&arms.first)?;
         let second = self.arm(&arms.second)?;
         let name = plan.panel_name();
-        let Some(panel) = self.panels.get(&name) else {
+        let gold = self.evidence.panels.get(&name);
+        let Some((panel, gold)) = self.panels.get(&name).zip(gold) else {
             return Err(Gap::from(absence(self.evidence, &name)));
         };
         let (first, second) = (panel.arm(first), panel.arm(second));
@@ -87,7 +88,7 @@ impl<'a> Reading<'a> {
         match (gap, first, second) {
             (Some(gap), _, _) => Err(gap),
             (None, Some(first), Some(second)) => {
-                Ok(pair_values(plan, &first.outcomes, &second.outcomes))
+                Ok(pair_values(plan, gold, &first.outcomes, &second.outcomes))
             }
             (None, _, _) => Err(Gap {
                 lack: Lack::Evidence(Reason::MissingRecords),

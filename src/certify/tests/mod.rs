@@ -4,6 +4,7 @@ mod beside;
 mod contrast;
 mod incomplete;
 mod order;
+mod outlook;
 mod properties;
 mod published;
 mod stored;

@@ -229,7 +229,7 @@ fn rule_row(protocol: &Protocol, rule: &RuleView) -> Vec<String> {
 }
 
 /// A proportion in percent, free of the noise of the multiplication.
-fn percent(proportion: f64) -> f64 {
+pub(in crate::cli) fn percent(proportion: f64) -> f64 {
     (proportion * 1e10).round() / 1e8
 }
 
