@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::schema::{CaseTask, Engagement, FileDigest, Manifest, PanelHeader, Record};
+use crate::schema::{Calibration, CaseTask, Engagement, FileDigest, Manifest, PanelHeader, Record};
 
 /// The evidence of one run.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub struct Evidence {
     pub panels: BTreeMap<String, PanelGold>,
     /// Arms by name; unsupported ones are absent.
     pub arms: BTreeMap<String, ArmEvidence>,
+    /// Calibration, where the run has one.
+    pub calibration: Option<Calibration>,
     /// Files that every certificate of the run rests on: manifest, panels, calibration.
     pub files: Vec<FileDigest>,
 }

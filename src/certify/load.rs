@@ -16,7 +16,8 @@ use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
     let manifest = dir.manifest().clone();
     let mut files = vec![dir.file_digest(MANIFEST_FILE)?];
-    if dir.calibration()?.is_some() {
+    let calibration = dir.calibration()?;
+    if calibration.is_some() {
         files.push(dir.file_digest(CALIBRATION_FILE)?);
     }
     let mut panels = BTreeMap::new();
@@ -34,6 +35,7 @@ pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
         manifest,
         panels,
         arms,
+        calibration,
         files,
     })
 }

@@ -139,8 +139,11 @@ pub(super) fn failure(error: RunError) -> Failure {
             source: EngineError::Unsupported(_),
             ..
         } => Failure::unsupported(error),
-        RunError::Engine { .. } | RunError::AaDiffers { .. } => Failure::worker(error),
+        RunError::Engine { .. } | RunError::AaDiffers { .. } | RunError::NotEngaged { .. } => {
+            Failure::worker(error)
+        }
         RunError::Store(store) if store.is_system() => Failure::worker(error),
+        RunError::Panel(panel) if panel.is_system() => Failure::worker(error),
         RunError::Store(_)
         | RunError::Panel(_)
         | RunError::Recipe { .. }

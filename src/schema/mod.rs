@@ -6,6 +6,7 @@
 
 mod certificate;
 mod digest;
+mod engaged;
 mod evidence;
 mod manifest;
 mod panel;
@@ -17,6 +18,7 @@ mod record;
 
 pub use certificate::*;
 pub use digest::*;
+pub use engaged::ExpectedStorage;
 pub use evidence::*;
 pub use manifest::*;
 pub use panel::*;

@@ -1,6 +1,7 @@
 //! Certificates of hand-made evidence.
 
 mod beside;
+mod engaged;
 mod incomplete;
 mod properties;
 mod published;
