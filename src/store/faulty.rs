@@ -99,7 +99,10 @@ impl FaultyDisk {
     fn call<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         match self.turn() {
             None | Some(Kind::Short) => work(),
-            Some(Kind::Torn) => work().and(Err(Kind::Torn.error())),
+            Some(Kind::Torn) => {
+                let _ = work();
+                Err(Kind::Torn.error())
+            }
             Some(kind) => Err(kind.error()),
         }
     }

@@ -91,6 +91,7 @@ pub fn world(protocol: Protocol, right: usize) -> Evidence {
     for plan in evidence.manifest.protocol.panels.clone() {
         add_panel(&mut evidence, &plan);
     }
+    evidence.calibration = Some(calibration(&evidence));
     let protocol = evidence.manifest.protocol.clone();
     for control in &protocol.controls {
         let name = if control == "native" {
@@ -308,7 +309,7 @@ fn absmax(layer: u32) -> LayerAbsmax {
 }
 
 /// The calibration from which the scales of fixed recipes follow.
-pub fn calibration(evidence: &Evidence) -> Calibration {
+fn calibration(evidence: &Evidence) -> Calibration {
     let model = &evidence.manifest.model;
     Calibration {
         schema: CALIBRATION_SCHEMA.to_owned(),
