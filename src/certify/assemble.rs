@@ -86,7 +86,7 @@ fn findings(trial: &Trial<'_>, panels: &[PanelResult<'_>], aa: &Aa) -> Vec<Findi
     );
     let is_complete = panels.iter().all(PanelResult::is_complete);
     if trial.arm.unsupported.is_none() {
-        findings.extend(engagement::finding(trial, is_complete));
+        findings.extend(engagement::findings(trial, is_complete));
     }
     findings
 }

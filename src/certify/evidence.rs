@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::schema::{
-    ArmStart, CaseTask, CertificateProtocol, Engagement, FileDigest, IMPORT_WORKER, ImportReport,
-    Manifest, PanelHeader, Record,
+    ArmStart, Calibration, CaseTask, CertificateProtocol, Engagement, FileDigest, IMPORT_WORKER,
+    ImportReport, Manifest, PanelHeader, Record,
 };
 
 /// The evidence of one run.
@@ -18,6 +18,8 @@ pub struct Evidence {
     pub arms: BTreeMap<String, ArmEvidence>,
     /// What an import found; absent for runs of this tool.
     pub import: Option<ImportReport>,
+    /// Calibration, where the run has one.
+    pub calibration: Option<Calibration>,
     /// Files that every certificate of the run rests on: manifest, panels, calibration.
     pub files: Vec<FileDigest>,
     /// Where the records are judged under a protocol that is not their run's: the run's own one.

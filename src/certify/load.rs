@@ -39,10 +39,12 @@ fn load_arms(
     let manifest = dir.manifest().clone();
     let mut files = vec![dir.file_digest(MANIFEST_FILE)?];
     let is_calibrated = |arm: &ManifestArm| is_wanted(arm) && needs_calibration(arm);
-    if manifest.arms.iter().any(is_calibrated)
-        && let Some(calibration) = dir.calibration()?
-    {
-        check_calibration(&calibration, &manifest.model)?;
+    let calibration = match manifest.arms.iter().any(is_calibrated) {
+        true => dir.calibration()?,
+        false => None,
+    };
+    if let Some(calibration) = &calibration {
+        check_calibration(calibration, &manifest.model)?;
         files.push(dir.file_digest(CALIBRATION_FILE)?);
     }
     let import = dir.import_report()?;
@@ -66,6 +68,7 @@ fn load_arms(
         panels,
         arms,
         import,
+        calibration,
         files,
         judged_after: None,
     })

@@ -74,7 +74,7 @@ pub fn main() -> std::process::ExitCode {
         Err(error) => return exit::clap_exit(&error),
     };
     let mut out = std::io::stdout().lock();
-    let outcome = run(&cli, &mut out);
+    let outcome = interrupt::survive_file_size_limit().and_then(|()| run(&cli, &mut out));
     exit::finish(outcome, &mut out, &mut std::io::stderr())
 }
 

@@ -16,7 +16,7 @@ use super::output::{self, Format};
 use super::prepare::model_failure;
 use super::protocol;
 use super::resolve::{default_protocol, model_source};
-use super::{Exit, Failure};
+use super::{Exit, Failure, qualify};
 
 /// Schema name of the JSON document of `panel list`.
 const LIST_SCHEMA: &str = "kvassay.panel-list/1";
@@ -165,7 +165,9 @@ fn store_all(built: &Materialised, folder: &Path) -> Result<Vec<BuildRow>, Failu
     panels
         .chain(calibration)
         .map(|(name, outcome)| match outcome {
-            Outcome::Built(panel) => store(folder, name, &panel).map_err(Failure::input),
+            Outcome::Built(panel) => {
+                store(folder, name, &panel).map_err(|error| qualify::failure(error.into()))
+            }
             Outcome::Unsupported(reason) => Ok(BuildRow {
                 panel: name,
                 cases: 0,

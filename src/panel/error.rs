@@ -1,6 +1,9 @@
 //! What can be wrong with data, tasks and panel files.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
+
+use crate::store::StoreError;
 
 /// Why panels cannot be built, read or written. Messages say where, what was found and what was
 /// expected.
@@ -14,6 +17,9 @@ pub enum PanelError {
         /// Cause.
         source: std::io::Error,
     },
+    /// A panel file could not be stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// `--data` or `$KVASSAY_DATA` names no folder.
     #[error("{given}: {path}: found no folder there, expected one with gsm8k/ and wikipedia/", path = .path.display())]
     NoDataDir {
@@ -117,6 +123,19 @@ pub enum PanelError {
 }
 
 impl PanelError {
+    /// Whether the system failed (a full disk), and not what a file or path is.
+    pub fn is_system(&self) -> bool {
+        use ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        match self {
+            PanelError::Store(error) => error.is_system(),
+            PanelError::Io { source, .. } => matches!(
+                source.kind(),
+                StorageFull | QuotaExceeded | ReadOnlyFilesystem
+            ),
+            _ => false,
+        }
+    }
+
     /// For `map_err` on file operations.
     pub(super) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> PanelError {
         let path = path.into();

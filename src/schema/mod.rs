@@ -6,6 +6,7 @@
 
 mod certificate;
 mod digest;
+mod engaged;
 mod evidence;
 mod json_schema;
 mod import;
@@ -24,6 +25,7 @@ mod tree;
 
 pub use certificate::*;
 pub use digest::*;
+pub use engaged::ExpectedStorage;
 pub use evidence::*;
 pub use import::*;
 pub use json_schema::{JsonSchemaError, STORED_DOCUMENTS, StoredDocument, Violation};

@@ -119,7 +119,7 @@ impl<'a> Reading<'a> {
             .iter()
             .filter(|trial| trial.arm.unsupported.is_none());
         supported
-            .filter_map(|trial| engagement::finding(trial, self.is_complete(&trial.arm.arm)))
+            .flat_map(|trial| engagement::findings(trial, self.is_complete(&trial.arm.arm)))
             .map(|finding| finding.detail)
             .collect()
     }

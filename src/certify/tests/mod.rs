@@ -2,6 +2,7 @@
 
 mod beside;
 mod contrast;
+mod engaged;
 mod incomplete;
 mod order;
 mod outlook;

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::recipe::Recipe;
-use crate::schema::{Certificate, ObjectiveName, ObjectiveResult, RuleName, RuleResult, Verdict};
+use crate::schema::{
+    Certificate, ExpectedStorage, ObjectiveName, ObjectiveResult, RuleName, RuleResult, Verdict,
+};
 
-use super::super::super::{Reason, engagement};
+use super::super::super::Reason;
 use super::super::Disagreement;
 use super::rules::name_of;
 
@@ -106,7 +108,7 @@ fn unengaged(certificate: &Certificate) -> Option<String> {
     // A spec that does not parse is listed as such.
     let recipe = Recipe::parse(&certificate.recipe.spec).ok()?;
     let geometry = &certificate.model.geometry;
-    let lack = engagement::lack(&recipe, &certificate.recipe.spec, geometry, found)?;
+    let lack = ExpectedStorage::without_calibration(&recipe, geometry).probe_lack(found)?;
     Some(format!("the arm {lack}"))
 }
 
