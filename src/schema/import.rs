@@ -17,6 +17,7 @@ pub const IMPORT_PARSER: &str = "imported/1";
 #[serde(deny_unknown_fields)]
 pub struct ImportReport {
     /// Always [`IMPORT_SCHEMA`].
+    #[schemars(extend("const" = IMPORT_SCHEMA))]
     pub schema: String,
     /// The harness: `lm-eval`, `inspect`, `lighteval` or `csv`.
     pub harness: String,

@@ -173,6 +173,7 @@ pub enum ArmRole {
 #[serde(deny_unknown_fields)]
 pub struct ArmStart {
     /// Always [`ARM_START_SCHEMA`].
+    #[schemars(extend("const" = ARM_START_SCHEMA))]
     pub schema: String,
     /// Name of the protocol.
     pub protocol: String,

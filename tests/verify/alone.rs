@@ -90,6 +90,11 @@ fn is_free(pointer: &str, name: &str) -> bool {
         "monte_carlo_se",
         "control_mean",
         "candidate_mean",
+        "document_sd",
+        "influence",
+        "case",
+        "share",
+        "bound_without",
         "pairs",
     ];
     let of_nll = in_rule && of_means.contains(&field);

@@ -190,7 +190,7 @@ fn a_file_that_is_not_there_is_named() {
     let kept = synthetic.kept("SF");
     let certificate: Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
     let list = certificate["evidence"].as_array().unwrap();
-    assert_eq!(list.len(), 1 + 1 + 3 + 3 * 4, "{list:#?}");
+    assert_eq!(list.len(), 1 + 1 + 3 + 3 * 5, "{list:#?}");
     for file in list {
         let name = file["path"].as_str().unwrap();
         let outcome = with_file(&run.join(name), None, || verify(&kept, &run));

@@ -254,13 +254,13 @@ fn engagement_and_calibration_that_do_not_belong() {
         ),
         "{text}"
     );
-    let text = change(engagement, "\"changed\": 96", "\"changed\": 97");
+    let text = change(engagement, "\"changed\": 320", "\"changed\": 321");
     assert!(text.contains("engagement.totals.k.changed"), "{text}");
     let one = |text: &str| text.replace("0.25", "1.0").replace("0.5", "1.0");
     let before = fs::read_to_string(run.join(engagement)).unwrap();
     let text = change(engagement, &before, &one(&before));
     assert!(
-        text.contains("all exactly 1.0 and does not say so"),
+        text.contains("found scale 1 (unit scale), expected 0.5 from the calibration"),
         "{text}"
     );
     let weights = sha256_hex(b"list of weights");

@@ -34,6 +34,7 @@ fn every_file_of_a_run_is_valid() {
         kinds.insert(kind.split('.').next().unwrap().to_owned());
     }
     let expected = [
+        "arm-start",
         "calibration",
         "certificate",
         "engagement",

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kvassay::certify;
-use kvassay::recipe::{Component, Recipe, vector_bytes};
+use kvassay::recipe::{Component, Recipe, ScalePolicy, vector_bytes};
 use kvassay::schema::*;
 use kvassay::store::{CaseKey, RunDir};
 
@@ -300,7 +300,6 @@ fn calibration() -> Calibration {
 fn write_arm(run: &RunDir, arm: &ManifestArm, protocol: &Protocol, answers: &Answers) {
     run.start_arm(&arm.arm).unwrap();
     let recipe = Recipe::parse(&arm.recipe).unwrap();
-    let kv = totals(&recipe, 3);
     let mut sum: Option<KvTotals> = None;
     for plan in &protocol.panels {
         let panel = plan.panel_name();
@@ -309,6 +308,12 @@ fn write_arm(run: &RunDir, arm: &ManifestArm, protocol: &Protocol, answers: &Ans
         for at in 0..plan.case_count() {
             let case = case_of(plan, at);
             let line = serde_json::to_string(&case).unwrap();
+            // The last target of a window and the last token of an answer are never stored.
+            let stored = match plan {
+                PanelPlan::Nll { .. } => 2,
+                PanelPlan::Math { .. } | PanelPlan::Retrieval { .. } => 6,
+            };
+            let kv = totals(&recipe, 2 * stored);
             let record = Record {
                 case: case.case.clone(),
                 case_sha256: sha256_hex(line.as_bytes()),
@@ -382,22 +387,28 @@ fn answered(record: Record, output: String, is_right: bool) -> Record {
     }
 }
 
-fn component(component: Component, tokens: u64) -> ComponentTotals {
+/// Counters of so many tokens in one layer, with two heads of 16; fixed scales follow from `absmax`.
+fn component(component: Component, tokens: u64, absmax: f32) -> ComponentTotals {
     let vectors = tokens * 2;
+    let fixed = component.scale == Some(ScalePolicy::Fixed);
+    let (low, high) = match fixed {
+        true => (absmax / 448.0, absmax / 448.0),
+        false => (0.25, 0.5),
+    };
     ComponentTotals {
         bytes: vectors * vector_bytes(component, 16),
         elements: vectors * 16,
         saturated: 0,
         changed: if component.is_quantised() { vectors } else { 0 },
-        scale_min: component.scale.map(|_| 0.25),
-        scale_max: component.scale.map(|_| 0.5),
+        scale_min: component.scale.map(|_| low),
+        scale_max: component.scale.map(|_| high),
     }
 }
 
 fn totals(recipe: &Recipe, tokens: u64) -> KvTotals {
     KvTotals {
-        k: component(recipe.k, tokens),
-        v: component(recipe.v, tokens),
+        k: component(recipe.k, tokens, 224.0),
+        v: component(recipe.v, tokens, 112.0),
     }
 }
 

@@ -23,12 +23,17 @@ pub(super) struct Models {
 }
 
 /// The families of a protocol: one over all of its models, or, as `*` stands for one model, one for
-/// each run that takes the place of `*`. A run of a model that is not declared stands by itself,
-/// outside of any family.
-pub(super) fn families(protocol: &Protocol, manifests: &[&Manifest]) -> Vec<Models> {
+/// each run that takes the place of `*`. A run of a model that is not declared, or whose records the
+/// protocol did not precede (`frozen`), stands by itself, outside of any family.
+pub(super) fn families(
+    protocol: &Protocol,
+    manifests: &[&Manifest],
+    frozen: &[bool],
+) -> Vec<Models> {
     let places: Vec<Option<usize>> = manifests
         .iter()
-        .map(|manifest| place(protocol, manifest))
+        .zip(frozen)
+        .map(|(manifest, &frozen)| place(protocol, manifest).filter(|_| frozen))
         .collect();
     let star = protocol.models.iter().position(|model| model.name == "*");
     let of_star: Vec<usize> = (0..places.len())
@@ -131,7 +136,7 @@ mod tests {
             })
             .collect();
         let manifests: Vec<&Manifest> = manifests.iter().collect();
-        let found = families(protocol, &manifests);
+        let found = families(protocol, &manifests, &vec![true; manifests.len()]);
         let runs = |models: &Models| models.members.iter().map(|member| member.run).collect();
         found
             .iter()

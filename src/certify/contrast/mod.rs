@@ -69,7 +69,8 @@ pub fn contrasts_with(
         .iter()
         .map(|given| read(given, scorer))
         .collect::<Result<Vec<_>, _>>()?;
-    let families = families(protocol, &manifests);
+    let frozen: Vec<bool> = readings.iter().map(|reading| reading.is_frozen).collect();
+    let families = families(protocol, &manifests, &frozen);
     let mut comparison = heading(protocol, runs, &readings, &families);
     comparison.filtered = !asked.is_empty();
     comparison.reversed.clone_from(&selection.reversed);

@@ -7,8 +7,8 @@ use crate::certify::compare::{PairValues, absence, arm_outcomes, pair_values, sh
 use crate::certify::evidence::{Evidence, PanelGold};
 use crate::certify::findings::Finding;
 use crate::certify::outcomes::{Outcome, Place};
-use crate::certify::{CertifyError, Reason, Rescore, aa, check, engagement};
-use crate::schema::{ArmRole, ManifestArm, PanelPlan};
+use crate::certify::{CertifyError, Reason, Rescore, aa, check, engagement, imported, order};
+use crate::schema::{ArmRole, ManifestArm, PanelPlan, Verdict};
 
 use super::select::{ArmPair, find_arm};
 use super::{GivenRun, Lack};
@@ -18,6 +18,8 @@ pub(super) struct Reading<'a> {
     evidence: &'a Evidence,
     /// By panel name; panels that the run does not have are absent.
     panels: BTreeMap<String, PanelReading>,
+    /// The protocol stood before the records. Otherwise nothing of the run is declared.
+    pub is_frozen: bool,
     /// Doubts about arms that leave their contrasts as they are.
     pub doubts: Vec<String>,
 }
@@ -66,9 +68,13 @@ impl<'a> Reading<'a> {
         let mut reading = Reading {
             evidence,
             panels,
+            is_frozen: true,
             doubts: Vec::new(),
         };
-        reading.doubts = reading.engagement_doubts(&trials);
+        let order = trials.iter().find_map(post_hoc);
+        reading.is_frozen = order.is_none();
+        reading.doubts = order.into_iter().map(|finding| finding.detail).collect();
+        reading.doubts.extend(reading.engagement_doubts(&trials));
         Ok(reading)
     }
 
@@ -138,6 +144,13 @@ fn trials(evidence: &Evidence) -> Result<Vec<Trial<'_>>, CertifyError> {
     arms.filter(|arm| arm.role == ArmRole::Candidate)
         .map(|arm| Trial::new(&arm.arm, evidence))
         .collect()
+}
+
+/// What shows that the protocol may not have stood before the records.
+fn post_hoc(trial: &Trial<'_>) -> Option<Finding> {
+    let imported = || imported::findings(trial).into_iter();
+    order::findings(trial)
+        .or_else(|| imported().find(|finding| finding.reason.verdict() == Verdict::Descriptive))
 }
 
 impl PanelReading {

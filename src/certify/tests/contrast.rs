@@ -1,5 +1,7 @@
 //! Contrasts of hand-made runs.
 
+mod frozen;
+
 use proptest::prelude::*;
 
 use crate::schema::*;
@@ -37,7 +39,11 @@ fn four(models: &[&str]) -> Protocol {
 fn run_of(protocol: &Protocol, model: &str) -> Evidence {
     let mut evidence = world(protocol.clone(), 30);
     evidence.manifest.model.name = model.to_owned();
-    evidence.manifest.model.weights_sha256 = sha256_hex(model.as_bytes());
+    let weights = sha256_hex(model.as_bytes());
+    if let Some(calibration) = &mut evidence.calibration {
+        calibration.weights_sha256.clone_from(&weights);
+    }
+    evidence.manifest.model.weights_sha256 = weights;
     evidence
 }
 

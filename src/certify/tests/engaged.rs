@@ -277,7 +277,11 @@ fn layers_and_tokens_that_do_not_add_up() {
         fewer,
         "layer 0, keys: found 512 elements, expected 480",
     );
-    let short: Change = |e| records_mut(e, "AD", "math")[3].output_tokens = Some(2);
+    let short: Change = |e| {
+        let record = &mut records_mut(e, "AD", "math")[3];
+        record.output_tokens = Some(2);
+        record.output_ids = Some(vec![1, 2]);
+    };
     assert_unproved("AD", short, "case math-0003: keys: found");
     let many: Change = |e| probe(e, "AD").layers[0].v.changed = 513;
     assert_unproved(

@@ -9,8 +9,8 @@ use std::path::{Component, Path};
 use serde_json::json;
 
 use crate::recipe::Recipe;
-use crate::schema::{CERTIFICATE_SCHEMA, Certificate, tree_differences};
-use crate::store::{CALIBRATION_FILE, MANIFEST_FILE};
+use crate::schema::{CERTIFICATE_SCHEMA, Certificate, ObjectiveResult, Verdict, tree_differences};
+use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, start_path};
 
 use super::super::assemble::{certificate_recipe, memory};
 use super::Disagreement;
@@ -143,6 +143,12 @@ fn needed(certificate: &Certificate) -> Vec<String> {
     let mut needed = vec![MANIFEST_FILE.to_owned()];
     if certificate.engagement.is_some() {
         needed.push(format!("arms/{arm}/engagement.json"));
+    }
+    // An import's records tell by themselves which protocol they carry.
+    let is_pass = |result: &ObjectiveResult| result.verdict == Verdict::Pass;
+    let objectives = &certificate.objectives;
+    if is_pass(&objectives.preservation) || is_pass(&objectives.aggregate) {
+        needed.push(start_path(arm));
     }
     let recipe = Recipe::parse(&certificate.recipe.spec);
     let is_fixed = recipe.is_ok_and(|recipe| recipe.needs_calibration());

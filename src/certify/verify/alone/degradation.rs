@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::schema::{Certificate, Degradation, ObjectiveName, RuleName, RuleResult, Verdict};
 use crate::stats::{Side, tango_bound};
 
+use super::super::super::caveats::LEAST_DOCUMENTS_OF_HARM;
 use super::super::Disagreement;
 use super::rules::name_of;
 
@@ -70,14 +71,21 @@ fn check_endpoint(
             expected.to_string(),
         ));
     }
+    let enough = !is_nll
+        || rules
+            .iter()
+            .all(|rule| rule.pairs >= u64::from(LEAST_DOCUMENTS_OF_HARM));
     let harmful = found
         .bound
         .is_some_and(|bound| if is_nll { bound > 0.0 } else { bound < 0.0 });
     let against_each = rules.len() == certificate.counts.controls.len();
-    if found.established && !harmful {
+    if found.established && !enough {
+        let expected = format!("false: it rests on fewer than {LEAST_DOCUMENTS_OF_HARM} documents");
+        list.push(Disagreement::claim(&path("established"), true, expected));
+    } else if found.established && !harmful {
         let expected = "false: its bound does not show harm";
         list.push(Disagreement::claim(&path("established"), true, expected));
-    } else if !found.established && harmful && against_each && is_sound(certificate) {
+    } else if !found.established && harmful && enough && against_each && is_sound(certificate) {
         let expected = "true: its bound shows harm";
         list.push(Disagreement::claim(&path("established"), false, expected));
     }

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 
 use crate::recipe::Recipe;
 use crate::schema::{
-    Certificate, ExpectedStorage, ObjectiveName, ObjectiveResult, RuleName, RuleResult, Verdict,
+    Certificate, ExpectedStorage, ObjectiveName, ObjectiveResult, RuleName, RuleOutlook,
+    RuleResult, Verdict,
 };
 
-use super::super::super::Reason;
+use super::super::super::{Reason, outlook};
 use super::super::Disagreement;
 use super::rules::name_of;
 
@@ -18,10 +19,11 @@ pub(super) fn check(certificate: &Certificate) -> Vec<Disagreement> {
         .into_iter()
         .flat_map(|name| {
             let result = certificate.objectives.get(name);
-            let claims = match result.verdict {
+            let mut claims = match result.verdict {
                 Verdict::Pass => against_pass(name, result, certificate),
                 verdict => against_other(verdict, result, certificate),
             };
+            claims.extend(outlooks(result));
             claims.into_iter().map(move |(field, found, expected)| {
                 let path = format!("objectives.{}.{field}", name.name());
                 Disagreement::claim(&path, found, expected)
@@ -32,6 +34,24 @@ pub(super) fn check(certificate: &Certificate) -> Vec<Disagreement> {
 
 /// A field, what it holds, and what is expected in words.
 type Claim = (&'static str, Value, String);
+
+/// What rules would need follows from the rules.
+fn outlooks(result: &ObjectiveResult) -> Option<Claim> {
+    let short = result.reason.as_deref() == Some(Reason::BoundExceedsLimit.name());
+    let expected: Vec<RuleOutlook> = result
+        .rules
+        .iter()
+        .filter(|_| short)
+        .filter_map(outlook)
+        .collect();
+    (result.outlook != expected).then(|| {
+        (
+            "outlook",
+            json!(result.outlook),
+            json!(expected).to_string(),
+        )
+    })
+}
 
 /// A pass has every rule against every control, all of them hold, and nothing stands against it.
 fn against_pass(
