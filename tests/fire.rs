@@ -13,6 +13,7 @@ use std::io::Write;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use kvassay::schema::{PanelPlan, builtin_protocol};
 use tiny::{Tiny, files};
 
 /// What is run, but for `--out`, and the exit code of a complete run.
@@ -32,22 +33,64 @@ const ARGS: [&str; 12] = [
 ];
 const COMPLETE: i32 = 1;
 
-/// Kills at random moments.
-const KILLS: usize = 40;
+/// The same for a demo model on a few of its panels' cases.
+const DEMO_ARGS: [&str; 10] = [
+    "qualify",
+    "AF",
+    "SD",
+    "--model",
+    "demo-sensitive",
+    "--protocol",
+    "demo-small.json",
+    "--worker",
+    "cpu",
+    "--resume",
+];
+
+/// Kills at random moments, of each model.
+const KILLS: usize = 20;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_kvassay");
 
 fn command(tiny: &Tiny, out: &str) -> Command {
+    command_with(&ARGS, tiny, out)
+}
+
+fn command_with(args: &[&str], tiny: &Tiny, out: &str) -> Command {
     let mut command = Command::new(BINARY);
     command
         .current_dir(tiny.path("."))
-        .args(ARGS)
+        .args(args)
         .args(["--out", out]);
     command
 }
 
+/// The demo protocol on so few cases that a run takes a second.
+fn write_small_demo(tiny: &Tiny) {
+    let mut protocol = builtin_protocol("demo").unwrap();
+    protocol.name = "demo-small".to_owned();
+    protocol.frozen_panels.clear();
+    protocol.calibration.documents = 2;
+    protocol.calibration.lengths = vec![256];
+    protocol
+        .panels
+        .retain(|plan| !plan.panel_name().ends_with("1k"));
+    for plan in &mut protocol.panels {
+        match plan {
+            PanelPlan::Math { cases, .. } | PanelPlan::Retrieval { cases, .. } => *cases = 6,
+            PanelPlan::Nll { documents, .. } => *documents = 3,
+        }
+    }
+    let text = serde_json::to_string(&protocol).unwrap();
+    fs::write(tiny.path("demo-small.json"), text).unwrap();
+}
+
 fn complete(tiny: &Tiny, out: &str) -> BTreeMap<String, Vec<u8>> {
-    let output = command(tiny, out).output().unwrap();
+    complete_with(&ARGS, tiny, out)
+}
+
+fn complete_with(args: &[&str], tiny: &Tiny, out: &str) -> BTreeMap<String, Vec<u8>> {
+    let output = command_with(args, tiny, out).output().unwrap();
     assert_eq!(output.status.code(), Some(COMPLETE), "{}", stderr(&output));
     files(&tiny.path(out))
 }
@@ -83,8 +126,8 @@ fn assert_beginning(found: &BTreeMap<String, Vec<u8>>, whole: &BTreeMap<String, 
     }
 }
 
-fn start(tiny: &Tiny, out: &str) -> Child {
-    command(tiny, out)
+fn start(args: &[&str], tiny: &Tiny, out: &str) -> Child {
+    command_with(args, tiny, out)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -101,9 +144,19 @@ fn random(state: &mut u64, span: Duration) -> Duration {
 
 #[test]
 fn killed_at_random_moments_it_ends_with_the_same_bytes() {
+    kill(&ARGS);
+}
+
+#[test]
+fn killed_with_a_demo_model_it_ends_with_the_same_bytes() {
+    kill(&DEMO_ARGS);
+}
+
+fn kill(args: &[&str]) {
     let tiny = Tiny::new();
+    write_small_demo(&tiny);
     let started = Instant::now();
-    let whole = complete(&tiny, "whole");
+    let whole = complete_with(args, &tiny, "whole");
     let span = started.elapsed() / 3;
     let (mut state, mut kills, mut runs, mut inside) = (8_128, 0, 0, 0);
     while kills < KILLS {
@@ -111,7 +164,7 @@ fn killed_at_random_moments_it_ends_with_the_same_bytes() {
         runs += 1;
         let mut tries = 0;
         loop {
-            let mut child = start(&tiny, &name);
+            let mut child = start(args, &tiny, &name);
             // Ever longer, so that a busy machine comes to the end of the run as well.
             let patience = span.mul_f64(1.0 + tries as f64 / 8.0);
             tries += 1;
@@ -219,7 +272,7 @@ fn a_second_writer_is_refused_and_the_first_is_not_disturbed() {
     let mut protocol = tiny::protocol();
     protocol["panels"][0]["max_new_tokens"] = 600.into();
     fs::write(tiny.protocol(), protocol.to_string()).unwrap();
-    let mut first = start(&tiny, "run");
+    let mut first = start(&ARGS, &tiny, "run");
     while !tiny.path("run/arms/native/math.jsonl").exists() {
         assert!(first.try_wait().unwrap().is_none(), "ended early");
         std::thread::sleep(Duration::from_millis(1));
