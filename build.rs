@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 fn main() -> std::io::Result<()> {
     let mut files = Vec::new();
-    for root in ["src", "tasks", "protocols"] {
+    for root in ["src", "tasks", "protocols", "docs/schemas"] {
         println!("cargo::rerun-if-changed={root}");
         collect(Path::new(root), &mut files)?;
     }

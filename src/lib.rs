@@ -14,5 +14,6 @@ pub mod backend;
 pub mod model;
 pub mod engine;
 pub mod panel;
+pub mod import;
 pub mod report;
 pub mod cli;

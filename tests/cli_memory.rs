@@ -2,30 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // Helpers outside of test functions.
 
-use assert_cmd::Command;
+#[path = "support/cli.rs"]
+mod cli;
+
 use kvassay::recipe::{self, CacheShape, Recipe};
 use serde_json::Value;
 
+use cli::{stderr, stdout};
+
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
-
-fn kvassay(args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("kvassay").expect("the binary is built beside the tests");
-    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(args);
-    command
-}
-
-fn stdout(args: &[&str]) -> String {
-    let output = kvassay(args).assert().success().get_output().clone();
-    assert!(output.stderr.is_empty(), "data goes to stdout alone");
-    String::from_utf8(output.stdout).expect("stdout is UTF-8")
-}
-
-fn stderr(args: &[&str]) -> String {
-    let output = kvassay(args).assert().code(2).get_output().clone();
-    assert!(output.stdout.is_empty(), "errors go to stderr alone");
-    String::from_utf8(output.stderr).expect("stderr is UTF-8")
-}
 
 /// One published row: recipe, blocks, token slots, GiB of 17,000 blocks, percent saved.
 type Published = (&'static str, u64, u64, &'static str, &'static str);

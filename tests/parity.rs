@@ -6,12 +6,14 @@
 
 mod support;
 
+use std::path::Path;
+
 use kvassay::backend::cpu::CpuBackend;
 use kvassay::backend::cuda::CudaBackend;
 use kvassay::backend::{Backend, CacheLayout, CacheRow};
 use kvassay::model::Workspace;
 use kvassay::recipe::Recipe;
-use support::fixture;
+use support::fixture::{self, Expected};
 use support::oracle::Oracle;
 
 const MODELS: [&str; 6] = [
@@ -49,9 +51,8 @@ fn difference(found: &[f32], expected: &[f32]) -> Difference {
 }
 
 /// Runs the fixture's ids in chunks and returns the kept rows' logits.
-fn logits<B: Backend>(name: &str, backend: B, chunk: usize) -> Vec<f32> {
-    let expected = fixture::expected(name);
-    let decoder = fixture::decoder(name, backend);
+fn logits<B: Backend>(folder: &Path, expected: &Expected, backend: B, chunk: usize) -> Vec<f32> {
+    let decoder = fixture::decoder(folder, backend);
     let config = decoder.config();
     let mut cache = decoder
         .backend()
@@ -92,8 +93,10 @@ fn logits<B: Backend>(name: &str, backend: B, chunk: usize) -> Vec<f32> {
 #[test]
 fn oracle_agrees_with_an_unmodified_forward_pass() {
     for name in MODELS {
-        let found = logits(name, Oracle { exact: true }, 128);
-        let found = difference(&found, &fixture::expected(name).logits);
+        let expected = fixture::expected(name);
+        let oracle = Oracle { exact: true };
+        let found = logits(&fixture::folder(name), &expected, oracle, 128);
+        let found = difference(&found, &expected.logits);
         println!("{name}: {:.1e} {:.1e}", found.largest, found.typical);
         assert!(found.largest < 1e-5, "{name}: {:e}", found.largest);
     }
@@ -104,8 +107,9 @@ fn oracle_agrees_with_an_unmodified_forward_pass() {
 /// difference is that of the token whose attention hangs on such a key.
 fn agrees_with_a_native_cache<B: Backend>(backend: impl Fn() -> B, limit: f64) {
     for name in MODELS {
-        let found = logits(name, backend(), 97);
-        let found = difference(&found, &fixture::expected(name).logits_rounded);
+        let expected = fixture::expected(name);
+        let found = logits(&fixture::folder(name), &expected, backend(), 97);
+        let found = difference(&found, &expected.logits_rounded);
         println!("{name}: {:.1e} {:.1e}", found.largest, found.typical);
         assert!(found.largest < limit, "{name}: {:e}", found.largest);
         assert!(found.typical < 1e-4, "{name}: {:e}", found.typical);
@@ -134,10 +138,9 @@ fn cuda_agrees_with_a_native_cache() {
                 return;
             }
         };
-        let found = difference(
-            &logits(name, backend, 97),
-            &fixture::expected(name).logits_rounded,
-        );
+        let expected = fixture::expected(name);
+        let found = logits(&fixture::folder(name), &expected, backend, 97);
+        let found = difference(&found, &expected.logits_rounded);
         let limit = match name {
             "qwen2" => 4e-2,
             "qwen3" => 8e-3,
@@ -146,5 +149,30 @@ fn cuda_agrees_with_a_native_cache() {
         println!("{name}: {:.1e} {:.1e}", found.largest, found.typical);
         assert!(found.largest < limit, "{name}: {:e}", found.largest);
         assert!(found.typical < limit / 2.0, "{name}: {:e}", found.typical);
+    }
+}
+
+/// Transformers keeps nothing in a 16-bit cache here. Keys of `sensitive` are as large as 390, where
+/// halves lie 0.25 apart, so the native cache shows in its logits; the tokens stay the same.
+#[test]
+fn demo_models_agree_with_transformers() {
+    for (name, native_limit) in [("tolerant", 1e-2), ("sensitive", 1e-1)] {
+        let (folder, expected) = (fixture::demo_folder(name), fixture::demo_expected(name));
+        let exact = logits(&folder, &expected, Oracle { exact: true }, 256);
+        let native = logits(&folder, &expected, CpuBackend::new(), 97);
+        let exact_difference = difference(&exact, &expected.logits).largest;
+        let native_difference = difference(&native, &expected.logits).largest;
+        println!("{name}: {exact_difference:.1e} exact, {native_difference:.1e} native cache");
+        assert!(exact_difference < 1e-4, "{name}: {exact_difference:e}");
+        assert!(
+            native_difference < native_limit,
+            "{name}: {native_difference:e}"
+        );
+        let vocab = expected.logits.len() / expected.rows.len();
+        let greedy = |logits: &[f32]| -> Vec<usize> {
+            let best = |row: &[f32]| (0..vocab).max_by(|&a, &b| row[a].total_cmp(&row[b]));
+            logits.chunks(vocab).filter_map(best).collect()
+        };
+        assert_eq!(greedy(&native), greedy(&expected.logits), "{name}");
     }
 }

@@ -2,37 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // Helpers outside of test functions.
 
-use assert_cmd::Command;
+#[path = "support/cli.rs"]
+mod cli;
+
 use kvassay::schema::{Protocol, RuleName, builtin_protocol, builtin_protocols};
 use serde_json::Value;
 
-fn kvassay(args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("kvassay").expect("the binary is built beside the tests");
-    command.args(args);
-    command
-}
-
-fn stdout(args: &[&str]) -> String {
-    let output = kvassay(args).assert().success().get_output().clone();
-    assert!(output.stderr.is_empty(), "data goes to stdout alone");
-    String::from_utf8(output.stdout).expect("stdout is UTF-8")
-}
-
-fn stderr(args: &[&str]) -> String {
-    let output = kvassay(args).assert().code(2).get_output().clone();
-    assert!(output.stdout.is_empty(), "errors go to stderr alone");
-    String::from_utf8(output.stderr).expect("stderr is UTF-8")
-}
-
-/// A built-in protocol's digest changes only where its content does: certificates name it.
-#[test]
-fn builtin_digests_stand() {
-    let lines: Vec<String> = builtin_protocols()
-        .iter()
-        .map(|protocol| format!("{} {}", protocol.name, protocol.sha256().unwrap()))
-        .collect();
-    insta::assert_snapshot!("builtin_digests", lines.join("\n"));
-}
+use cli::{stderr, stdout};
 
 #[test]
 fn reference_declares_the_published_sizes() {
@@ -60,6 +36,8 @@ fn reference_declares_the_published_sizes() {
 #[test]
 fn list_and_show() {
     insta::assert_snapshot!("protocol_list", stdout(&["protocol", "list"]));
+    let list = ["protocol", "list", "--format", "json"];
+    insta::assert_snapshot!("protocol_list_json", stdout(&list));
     insta::assert_snapshot!(
         "protocol_show_reference",
         stdout(&["protocol", "show", "reference"])

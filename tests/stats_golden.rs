@@ -351,6 +351,35 @@ fn tango_error_is_as_documented() {
     }
 }
 
+/// A bound that is held against the truth passes exactly where it misses: the enumeration behind
+/// `kvassay power` gives the same true errors.
+#[test]
+fn power_at_the_truth_is_the_true_error() {
+    for case in cases("coverage_n1319.json") {
+        let n = count(&case, "n");
+        let loss = number(&case["inputs"]["p_loss"]);
+        let gain = number(&case["inputs"]["p_gain"]);
+        let alpha = number(&case["inputs"]["alpha"]);
+        let net = |loss: f64, gain: f64| {
+            let rates = stats::Rates::new(loss, gain).unwrap();
+            let limit = gain - loss;
+            let found =
+                stats::net_pass_probability(n, rates, stats::Criterion { alpha, limit }).unwrap();
+            assert!(found.left_out < 1e-12, "{found:?}");
+            found.probability
+        };
+        let expected = |field: &str| number(&case["expected"][field]);
+        let lower = expected("tango_lower_noncoverage");
+        assert_close(&case, "lower", net(loss, gain), lower, 1e-9);
+        let upper = expected("tango_upper_noncoverage");
+        assert_close(&case, "upper", net(gain, loss), upper, 1e-9);
+        let criterion = stats::Criterion { alpha, limit: loss };
+        let exact = stats::loss_pass_probability(n, loss, criterion).unwrap();
+        let expected = expected("cp_upper_noncoverage");
+        assert_close(&case, "clopper-pearson", exact, expected, 1e-9);
+    }
+}
+
 /// Probability that the lower bound lies above the true difference.
 fn tango_miss(n: u64, p_loss: f64, p_gain: f64, alpha: f64) -> f64 {
     let delta = p_gain - p_loss;

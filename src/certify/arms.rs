@@ -1,11 +1,11 @@
 //! The candidate and its controls, as the protocol and the manifest name them.
 
 use crate::recipe::{CacheShape, Recipe};
-use crate::schema::{ArmRole, Manifest, ManifestArm, ProtocolModel};
+use crate::schema::{ArmRole, Geometry, Manifest, ManifestArm, ProtocolModel};
 
 use super::evidence::{ArmEvidence, Evidence};
 use super::findings::Finding;
-use super::{CertifyError, Reason};
+use super::{CertifyError, Reason, imported, order};
 
 /// The control arm of a protocol with one control, whatever the protocol calls it.
 const NATIVE_ARM: &str = "native";
@@ -16,8 +16,8 @@ pub(super) struct Trial<'a> {
     pub evidence: &'a Evidence,
     /// The candidate arm.
     pub arm: &'a ManifestArm,
-    /// Its recipe.
-    pub recipe: Recipe,
+    /// Its recipe; absent where an import names it by a free name.
+    pub recipe: Option<Recipe>,
     /// The protocol's controls, in its order.
     pub controls: Vec<Control<'a>>,
 }
@@ -38,7 +38,11 @@ impl<'a> Trial<'a> {
     pub fn new(name: &str, evidence: &'a Evidence) -> Result<Self, CertifyError> {
         let manifest = &evidence.manifest;
         let arm = candidate_arm(name, manifest)?;
-        let recipe = parse_recipe(arm, manifest)?;
+        let recipe = if evidence.is_imported() {
+            Recipe::parse(&arm.recipe).ok()
+        } else {
+            Some(parse_recipe(arm, manifest)?)
+        };
         let controls = manifest
             .protocol
             .controls
@@ -74,7 +78,9 @@ impl<'a> Trial<'a> {
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         self.find_unsupported(&mut findings);
+        findings.extend(order::findings(self));
         self.find_undeclared(&mut findings);
+        findings.extend(imported::findings(self));
         for control in self.controls.iter().filter(|control| control.arm.is_none()) {
             let detail = format!("the run has no arm for control {}", control.name);
             findings.push(Finding::new(Reason::MissingRecords, detail));
@@ -100,11 +106,7 @@ impl<'a> Trial<'a> {
             .iter()
             .any(|model| declares(model, manifest))
         {
-            let detail = format!(
-                "protocol {} does not declare model {} with weights {}",
-                protocol.name, manifest.model.name, manifest.model.weights_sha256
-            );
-            findings.push(Finding::new(Reason::ModelUndeclared, detail));
+            findings.push(Finding::new(Reason::ModelUndeclared, undeclared(manifest)));
         }
         if !self.is_recipe_declared() {
             let detail = format!(
@@ -124,10 +126,31 @@ impl<'a> Trial<'a> {
 }
 
 /// Whether the protocol's entry stands for the run's model.
-fn declares(model: &ProtocolModel, manifest: &Manifest) -> bool {
+pub(super) fn declares(model: &ProtocolModel, manifest: &Manifest) -> bool {
     let name = model.name == "*" || model.name == manifest.model.name;
     let weights = model.sha256.as_ref();
     name && weights.is_none_or(|sha256| *sha256 == manifest.model.weights_sha256)
+}
+
+/// Says what the protocol declares under the model's name, if anything.
+fn undeclared(manifest: &Manifest) -> String {
+    let (protocol, model) = (&manifest.protocol, &manifest.model);
+    let named = protocol
+        .models
+        .iter()
+        .find(|named| named.name == model.name);
+    let (name, weights) = (&model.name, &model.weights_sha256);
+    match named.and_then(|named| named.sha256.as_ref()) {
+        Some(declared) => format!(
+            "protocol {} declares model {name} with weights {declared}, the run has weights \
+             {weights}",
+            protocol.name
+        ),
+        None => format!(
+            "protocol {} does not declare model {name} with weights {weights}",
+            protocol.name
+        ),
+    }
 }
 
 fn candidate_arm<'a>(name: &str, manifest: &'a Manifest) -> Result<&'a ManifestArm, CertifyError> {
@@ -167,8 +190,7 @@ fn control_arm<'a>(name: &str, manifest: &'a Manifest) -> Option<&'a ManifestArm
 }
 
 /// The part of the model's shape that cache bytes depend on.
-pub(super) fn cache_shape(manifest: &Manifest) -> CacheShape {
-    let geometry = &manifest.model.geometry;
+pub(super) fn cache_shape(geometry: &Geometry) -> CacheShape {
     CacheShape {
         layers: geometry.layers,
         kv_heads: geometry.kv_heads,

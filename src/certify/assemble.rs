@@ -2,15 +2,18 @@
 
 use crate::recipe::{PAGE_TOKENS, Recipe, bytes_per_token, saved};
 use crate::schema::{
-    CERTIFICATE_SCHEMA, Certificate, CertificateProtocol, CertificateRecipe, FileDigest,
-    MemoryFigures, ObjectiveName, ObjectiveResult, Objectives, RuleName, ToolIdentity, Verdict,
+    CERTIFICATE_SCHEMA, Certificate, CertificateProtocol, CertificateRecipe, FileDigest, Geometry,
+    MemoryFigures, ObjectiveName, ObjectiveResult, Objectives, RuleName, RuleResult, ToolIdentity,
+    Verdict,
 };
+use crate::store::CALIBRATION_FILE;
 
 use super::aa::{self, Aa};
 use super::arms::{Trial, cache_shape};
 use super::compare::{self, PanelResult, rules_on};
 use super::evidence::Evidence;
 use super::findings::{Finding, decide};
+use super::outlook::outlook;
 use super::rescore::{FrozenParsers, Rescore};
 use super::{CertifyError, Reason, caveats, check, counts, degradation, engagement};
 
@@ -39,11 +42,13 @@ pub fn certify_with(
     let trial = Trial::new(candidate, evidence)?;
     let aa = aa::compare(&trial)?;
     let panels = compare::panels(&trial, scorer)?;
+    compare::rescore_aa(&trial, scorer)?;
     let findings = findings(&trial, &panels, &aa);
     let undeclared = |finding: &Finding| finding.reason.verdict() == Verdict::Descriptive;
     let is_declared = !findings.iter().any(undeclared);
     let manifest = &evidence.manifest;
-    let recipe = certificate_recipe(&trial);
+    let named = (trial.arm.arm.as_str(), trial.arm.recipe.as_str());
+    let recipe = certificate_recipe(named, trial.recipe.as_ref(), &manifest.model.geometry);
     Ok(Certificate {
         schema: CERTIFICATE_SCHEMA.to_owned(),
         tool: ToolIdentity::current(),
@@ -81,7 +86,7 @@ fn findings(trial: &Trial<'_>, panels: &[PanelResult<'_>], aa: &Aa) -> Vec<Findi
     );
     let is_complete = panels.iter().all(PanelResult::is_complete);
     if trial.arm.unsupported.is_none() {
-        findings.extend(engagement::finding(trial, is_complete));
+        findings.extend(engagement::findings(trial, is_complete));
     }
     findings
 }
@@ -99,15 +104,19 @@ fn objective(
         .chain(&own)
         .collect();
     let decision = decide(&against);
-    let rules = panels
+    let rules: Vec<RuleResult> = panels
         .iter()
         .flat_map(|panel| &panel.rules)
-        .filter(|(rule, _)| rule.serves(name));
+        .filter(|(rule, _)| rule.serves(name))
+        .map(|(_, result)| result.clone())
+        .collect();
+    let short = decision.reason.as_deref() == Some(Reason::BoundExceedsLimit.name());
     ObjectiveResult {
+        outlook: rules.iter().filter(|_| short).filter_map(outlook).collect(),
         verdict: decision.verdict,
         reason: decision.reason,
         detail: decision.detail,
-        rules: rules.map(|(_, result)| result.clone()).collect(),
+        rules,
     }
 }
 
@@ -143,17 +152,23 @@ fn own_findings(
     findings
 }
 
-fn certificate_recipe(trial: &Trial<'_>) -> CertificateRecipe {
-    let shape = cache_shape(&trial.evidence.manifest);
+/// A recipe and its bytes per token on a model of this shape; 0 where the name is no recipe.
+pub(super) fn certificate_recipe(
+    (name, spec): (&str, &str),
+    recipe: Option<&Recipe>,
+    geometry: &Geometry,
+) -> CertificateRecipe {
+    let shape = cache_shape(geometry);
     CertificateRecipe {
-        name: trial.arm.arm.clone(),
-        spec: trial.arm.recipe.clone(),
-        bytes_per_token: bytes_per_token(&trial.recipe, &shape),
+        name: name.to_owned(),
+        spec: spec.to_owned(),
+        bytes_per_token: recipe.map_or(0, |recipe| bytes_per_token(recipe, &shape)),
         native_bytes_per_token: bytes_per_token(&Recipe::native(), &shape),
     }
 }
 
-fn memory(recipe: &CertificateRecipe) -> MemoryFigures {
+/// Cache bytes of a recipe whose bytes per token are known.
+pub(super) fn memory(recipe: &CertificateRecipe) -> MemoryFigures {
     MemoryFigures {
         page_tokens: PAGE_TOKENS as u32,
         bytes_per_token: recipe.bytes_per_token,
@@ -162,14 +177,20 @@ fn memory(recipe: &CertificateRecipe) -> MemoryFigures {
     }
 }
 
-/// Files of the run, the candidate, its controls and the A/A arm, by path.
+/// Files of the run, the candidate, its controls and the A/A arm, by path. A calibration is no
+/// evidence of a recipe that needs none: it may be made after that recipe's arm has ended.
 fn files(trial: &Trial<'_>) -> Vec<FileDigest> {
     let arms = trial
         .evidence
         .arms
         .iter()
         .filter(|(name, _)| trial.involves(name));
-    let mut files = trial.evidence.files.clone();
+    let calibrated = trial.recipe.as_ref().is_some_and(Recipe::needs_calibration);
+    let of_run = trial.evidence.files.iter();
+    let mut files: Vec<FileDigest> = of_run
+        .filter(|file| calibrated || file.path != CALIBRATION_FILE)
+        .cloned()
+        .collect();
     files.extend(arms.flat_map(|(_, arm)| arm.files.iter().cloned()));
     files.sort();
     files

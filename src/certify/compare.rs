@@ -1,14 +1,14 @@
 //! A candidate against its controls on one panel.
 
-use crate::schema::{PanelPlan, RuleName, RuleResult};
+use crate::schema::{ArmRole, PanelPlan, RuleName, RuleResult};
 
 use super::arms::Trial;
-use super::evidence::PanelGold;
+use super::evidence::{Evidence, PanelGold};
 use super::findings::Finding;
-use super::outcomes::{Outcome, PanelOutcomes, Place, outcomes};
+use super::outcomes::{Outcome, Place, outcomes};
 use super::pairs::{AnswerPairs, NllPairs};
 use super::rescore::Rescore;
-use super::rules::{self, Subject};
+use super::rules::{self, Subject, Threshold};
 use super::{CertifyError, Reason};
 
 /// Most case names in one clause.
@@ -76,6 +76,28 @@ pub(super) fn rules_on(plan: &PanelPlan) -> &'static [RuleName] {
     }
 }
 
+/// Scores the answers of the A/A arm again: its figures rest on stored verdicts.
+///
+/// # Errors
+/// As [`outcomes`].
+pub(super) fn rescore_aa(trial: &Trial<'_>, scorer: &dyn Rescore) -> Result<(), CertifyError> {
+    let manifest = &trial.evidence.manifest;
+    for arm in manifest.arms.iter().filter(|arm| arm.role == ArmRole::Aa) {
+        let Some(found) = trial.evidence_of(&arm.arm) else {
+            continue;
+        };
+        for (panel, gold) in &trial.evidence.panels {
+            let place = Place {
+                arm: &arm.arm,
+                panel,
+            };
+            let planned = trial.evidence.planned(gold);
+            outcomes(place, gold, planned, found.on(panel), scorer)?;
+        }
+    }
+    Ok(())
+}
+
 fn panel<'a>(
     trial: &'a Trial<'a>,
     plan: &'a PanelPlan,
@@ -89,9 +111,9 @@ fn panel<'a>(
         findings: Vec::new(),
     };
     match trial.evidence.panels.get(&result.name) {
-        None => result.find_absent(trial),
+        None => result.findings.push(absence(trial.evidence, &result.name)),
         Some(gold) => {
-            result.find_short(trial, gold);
+            result.findings.extend(shortage(trial.evidence, plan, gold));
             result.pair(trial, gold, scorer)?;
             result.evaluate(trial);
         }
@@ -102,42 +124,6 @@ fn panel<'a>(
 impl<'a> PanelResult<'a> {
     fn find(&mut self, reason: Reason, detail: String) {
         self.findings.push(Finding::new(reason, detail));
-    }
-
-    fn find_absent(&mut self, trial: &Trial<'_>) {
-        let panels = &trial.evidence.manifest.panels;
-        let entry = panels.iter().find(|panel| panel.panel == self.name);
-        match entry.and_then(|panel| panel.unsupported.as_ref()) {
-            Some(why) => {
-                self.find(
-                    Reason::PanelUnsupported,
-                    format!("panel {}: {why}", self.name),
-                );
-            }
-            None => {
-                let detail = format!("panel {} is not part of the run", self.name);
-                self.find(Reason::MissingRecords, detail);
-            }
-        }
-    }
-
-    fn find_short(&mut self, trial: &Trial<'_>, gold: &PanelGold) {
-        let named = self.plan.case_count() as usize;
-        let (built, planned) = (gold.cases.len(), trial.evidence.planned(gold));
-        if built < named {
-            let detail = format!(
-                "panel {} has {built} cases, the protocol names {named}",
-                self.name
-            );
-            self.find(Reason::FewerCases, detail);
-        }
-        if planned < built {
-            let detail = format!(
-                "--limit cut panel {} to {planned} of {built} cases",
-                self.name
-            );
-            self.find(Reason::Limit, detail);
-        }
     }
 
     fn pair(
@@ -152,7 +138,7 @@ impl<'a> PanelResult<'a> {
             let outcomes = self.outcomes_of(trial, gold, &arm.arm, scorer)?;
             self.pairs.push(Pairs {
                 control: control.name,
-                values: self.values(&outcomes.outcomes, &candidate.outcomes),
+                values: pair_values(self.plan, gold, &outcomes, &candidate),
             });
         }
         Ok(())
@@ -164,31 +150,14 @@ impl<'a> PanelResult<'a> {
         gold: &PanelGold,
         arm: &str,
         scorer: &dyn Rescore,
-    ) -> Result<PanelOutcomes, CertifyError> {
-        let records = trial
-            .evidence_of(arm)
-            .map_or(&[][..], |found| found.on(&self.name));
+    ) -> Result<Vec<Option<Outcome>>, CertifyError> {
         let place = Place {
             arm,
             panel: &self.name,
         };
-        let planned = trial.evidence.planned(gold);
-        let found = outcomes(place, gold, planned, records, scorer)?;
-        let clauses = found
-            .faults
-            .iter()
-            .map(|(reason, cases)| Finding::new(*reason, fault_clause(*reason, place, cases)));
-        self.findings.extend(clauses);
-        Ok(found)
-    }
-
-    fn values(&self, control: &[Option<Outcome>], candidate: &[Option<Outcome>]) -> PairValues {
-        match self.plan {
-            PanelPlan::Nll { .. } => PairValues::Nll(NllPairs::collect(control, candidate)),
-            PanelPlan::Math { .. } | PanelPlan::Retrieval { .. } => {
-                PairValues::Answers(AnswerPairs::count(control, candidate))
-            }
-        }
+        let (outcomes, faults) = arm_outcomes(trial.evidence, place, gold, scorer)?;
+        self.findings.extend(faults);
+        Ok(outcomes)
     }
 
     fn evaluate(&mut self, trial: &Trial<'_>) {
@@ -205,7 +174,9 @@ impl<'a> PanelResult<'a> {
                     control: pairs.control,
                 };
                 let result = match &pairs.values {
-                    PairValues::Answers(counts) => rules::on_answers(subject, counts, protocol),
+                    PairValues::Answers(counts) => {
+                        rules::on_answers(subject, counts, Threshold::of(protocol, rule))
+                    }
                     PairValues::Nll(values) => rules::on_nll(subject, values, protocol),
                 };
                 self.keep(subject, result);
@@ -256,6 +227,78 @@ impl<'a> PanelResult<'a> {
                 percent(least)
             );
             self.find(Reason::ControlTooWeak, detail);
+        }
+    }
+}
+
+/// Why the run has no cases of a panel.
+pub(super) fn absence(evidence: &Evidence, name: &str) -> Finding {
+    let panels = &evidence.manifest.panels;
+    let entry = panels.iter().find(|panel| panel.panel == name);
+    match entry.and_then(|panel| panel.unsupported.as_ref()) {
+        Some(why) => Finding::new(Reason::PanelUnsupported, format!("panel {name}: {why}")),
+        None => {
+            let what = if entry.is_some() {
+                "of the run is not the one that the protocol names"
+            } else {
+                "is not part of the run"
+            };
+            let detail = format!("panel {name} {what}");
+            Finding::new(Reason::MissingRecords, detail)
+        }
+    }
+}
+
+/// By how much the run falls short of the cases that the protocol names.
+pub(super) fn shortage(evidence: &Evidence, plan: &PanelPlan, gold: &PanelGold) -> Vec<Finding> {
+    let (name, named) = (plan.panel_name(), plan.case_count() as usize);
+    let (built, planned) = (gold.cases.len(), evidence.planned(gold));
+    let mut findings = Vec::new();
+    if built < named {
+        let detail = format!("panel {name} has {built} cases, the protocol names {named}");
+        findings.push(Finding::new(Reason::FewerCases, detail));
+    }
+    if planned < built {
+        let detail = format!("--limit cut panel {name} to {planned} of {built} cases");
+        findings.push(Finding::new(Reason::Limit, detail));
+    }
+    findings
+}
+
+/// The outcomes of an arm on a panel in plan order, and what is wrong with its records.
+///
+/// # Errors
+/// As [`outcomes`].
+pub(super) fn arm_outcomes(
+    evidence: &Evidence,
+    place: Place<'_>,
+    gold: &PanelGold,
+    scorer: &dyn Rescore,
+) -> Result<(Vec<Option<Outcome>>, Vec<Finding>), CertifyError> {
+    let arm = evidence.arms.get(place.arm);
+    let records = arm.map_or(&[][..], |found| found.on(place.panel));
+    let found = outcomes(place, gold, evidence.planned(gold), records, scorer)?;
+    let faults = found
+        .faults
+        .iter()
+        .map(|(reason, cases)| Finding::new(*reason, fault_clause(*reason, place, cases)));
+    let faults = faults.collect();
+    Ok((found.outcomes, faults))
+}
+
+/// Pairs of one panel by its kind.
+pub(super) fn pair_values(
+    plan: &PanelPlan,
+    gold: &PanelGold,
+    control: &[Option<Outcome>],
+    candidate: &[Option<Outcome>],
+) -> PairValues {
+    match plan {
+        PanelPlan::Nll { .. } => {
+            PairValues::Nll(NllPairs::collect(&gold.cases, control, candidate))
+        }
+        PanelPlan::Math { .. } | PanelPlan::Retrieval { .. } => {
+            PairValues::Answers(AnswerPairs::count(control, candidate))
         }
     }
 }

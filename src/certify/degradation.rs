@@ -4,11 +4,13 @@ use crate::schema::{Degradation, NllRule, Protocol};
 use crate::stats::{Side, StatsError, tango_bound};
 
 use super::arms::Trial;
+use super::caveats::LEAST_DOCUMENTS_OF_HARM;
 use super::compare::{PairValues, PanelResult};
 use super::rules::nll_bound;
 
 /// Degradation at every endpoint: established where the bound against each control lies on the
-/// wrong side of zero, on complete evidence of a declared trial.
+/// wrong side of zero, on complete evidence of a declared trial, and on NLL panels of
+/// [`LEAST_DOCUMENTS_OF_HARM`] documents at least.
 pub(super) fn degradation(
     trial: &Trial<'_>,
     panels: &[PanelResult<'_>],
@@ -43,11 +45,19 @@ fn endpoint(
         .any(|pairs| matches!(pairs.values, PairValues::Nll(_)));
     Degradation {
         endpoint: panel.name.clone(),
-        established: against_each && is_declared && panel.is_complete(),
+        established: against_each && is_declared && panel.is_complete() && has_enough(panel),
         // A subtraction, so that no margin becomes no bound and not -0.
         bound: least.map(|margin| if is_nll { margin } else { 0.0 - margin }),
         alpha,
     }
+}
+
+/// Whether the panel has enough documents for a claim of harm, if it has documents at all.
+fn has_enough(panel: &PanelResult<'_>) -> bool {
+    panel.pairs.iter().all(|pairs| match &pairs.values {
+        PairValues::Answers(_) => true,
+        PairValues::Nll(pairs) => pairs.control.len() >= LEAST_DOCUMENTS_OF_HARM as usize,
+    })
 }
 
 /// How far the bound lies on the harmful side of zero: the lower bound of the NLL increase, or the

@@ -1,93 +1,144 @@
-//! Whether the stored bytes show the recipe at work.
+//! Whether the stored bytes show the recipes at work: the candidate's, and native storage in every
+//! arm that it is compared with.
 
-use crate::recipe::{Component, vector_bytes};
-use crate::schema::{ComponentTotals, Engagement, KvTotals};
+use crate::recipe::Recipe;
+use crate::schema::{
+    ArmRole, Calibration, Engagement, ExpectedStorage, KvTotals, LayerAbsmax, ManifestArm, Record,
+};
 
 use super::Reason;
 use super::arms::Trial;
+use super::evidence::ArmEvidence;
 use super::findings::Finding;
 
-/// What the proof of engagement lacks, if anything. Only complete arms have totals.
-pub(super) fn finding(trial: &Trial<'_>, is_complete: bool) -> Option<Finding> {
-    let arm = &trial.arm.arm;
-    let evidence = trial.evidence_of(arm);
-    let lacks = match evidence.and_then(|found| found.engagement.as_ref()) {
-        None => Some("has no proof that its recipe was engaged".to_owned()),
-        Some(engagement) => recipe_lack(trial, engagement)
-            .or_else(|| layers_lack(trial, engagement))
-            .or_else(|| totals_lack(trial, engagement, is_complete)),
+/// What the proofs of engagement lack. Only complete arms have totals.
+pub(super) fn findings(trial: &Trial<'_>, is_complete: bool) -> Vec<Finding> {
+    arms(trial)
+        .into_iter()
+        .filter(|arm| arm.unsupported.is_none())
+        .filter_map(|arm| {
+            let lack = arm_lack(trial, arm, is_complete)?;
+            let detail = format!("arm {} {lack}", arm.arm);
+            Some(Finding::new(Reason::EngagementUnproved, detail))
+        })
+        .collect()
+}
+
+/// The candidate and, on a built-in worker, which reads its bytes back, the native arms beside it.
+fn arms<'a>(trial: &Trial<'a>) -> Vec<&'a ManifestArm> {
+    let mut arms = vec![trial.arm];
+    if trial.evidence.is_built_in() {
+        arms.extend(trial.controls.iter().filter_map(|control| control.arm));
+        let manifest = &trial.evidence.manifest;
+        arms.extend(manifest.arms.iter().filter(|arm| arm.role == ArmRole::Aa));
+    }
+    arms
+}
+
+fn arm_lack(trial: &Trial<'_>, arm: &ManifestArm, is_complete: bool) -> Option<String> {
+    let evidence = trial.evidence_of(&arm.arm);
+    let proof = evidence.and_then(|found| found.engagement.as_ref().map(|proof| (found, proof)));
+    let Some((found, proof)) = proof else {
+        return Some("has no proof that its recipe was engaged".to_owned());
     };
-    lacks.map(|lack| Finding::new(Reason::EngagementUnproved, format!("arm {arm} {lack}")))
+    let recipe = match recipe(trial, arm) {
+        Ok(recipe) => recipe,
+        Err(lack) => return Some(lack),
+    };
+    let absmax = match absmax(trial, &recipe) {
+        Ok(absmax) => absmax,
+        Err(lack) => return Some(lack),
+    };
+    let storage = ExpectedStorage::new(&recipe, &trial.evidence.manifest.model.geometry, absmax);
+    storage
+        .probe_lack(proof)
+        .or_else(|| records_lack(trial, &storage, found))
+        .or_else(|| totals_lack(&storage, found, proof, is_complete))
 }
 
-fn recipe_lack(trial: &Trial<'_>, engagement: &Engagement) -> Option<String> {
-    if engagement.recipe != trial.arm.recipe {
-        return Some(format!(
-            "engaged {}, expected {}",
-            engagement.recipe, trial.arm.recipe
-        ));
-    }
-    (!engagement.differs_from_native).then(|| "stored nothing that differs from native".to_owned())
-}
-
-/// Layer by layer, the stored bytes must be those of the recipe; over all layers, each quantised
-/// component must differ from native storage and a native one must not.
-fn layers_lack(trial: &Trial<'_>, engagement: &Engagement) -> Option<String> {
-    let geometry = &trial.evidence.manifest.model.geometry;
-    let layers = geometry.layers as usize;
-    if engagement.layers.len() != layers {
-        let found = engagement.layers.len();
-        return Some(format!("read back {found} layers, the model has {layers}"));
-    }
-    let (mut k_changed, mut v_changed) = (0, 0);
-    for (number, layer) in engagement.layers.iter().enumerate() {
-        let (k, v) = trial.recipe.components_at(number, layers);
-        for (side, component, totals) in [("keys", k, &layer.k), ("values", v, &layer.v)] {
-            if let Some(lack) = bytes_lack(component, totals, geometry.head_dim) {
-                return Some(format!("layer {number}, {side}: {lack}"));
+/// The recipe that the arm must show: its own, or native storage where it is no candidate.
+fn recipe(trial: &Trial<'_>, arm: &ManifestArm) -> Result<Recipe, String> {
+    if arm.role == ArmRole::Candidate {
+        return match &trial.recipe {
+            None => Err("names no recipe whose bytes could be checked".to_owned()),
+            Some(recipe) if recipe.is_native() => {
+                Err("stored nothing that differs from native".to_owned())
             }
-        }
-        k_changed += layer.k.changed;
-        v_changed += layer.v.changed;
+            Some(recipe) => Ok(recipe.clone()),
+        };
     }
-    let (k, v) = (&trial.recipe.k, &trial.recipe.v);
-    let unchanged = |component: &Component, changed| component.is_quantised() && changed == 0;
-    if unchanged(k, k_changed) {
-        Some("stored no key that differs from native".to_owned())
-    } else if unchanged(v, v_changed) {
-        Some("stored no value that differs from native".to_owned())
-    } else {
-        None
+    match Recipe::parse(&arm.recipe) {
+        Ok(recipe) if recipe.is_native() => Ok(recipe),
+        _ => Err(format!("ran {}, expected native storage", arm.recipe)),
     }
 }
 
-fn bytes_lack(component: Component, totals: &ComponentTotals, head_dim: u32) -> Option<String> {
-    if totals.elements == 0 {
-        return Some("nothing was read back".to_owned());
+/// The calibration of this model, where the recipe has fixed scales.
+fn absmax<'a>(trial: &Trial<'a>, recipe: &Recipe) -> Result<Option<&'a [LayerAbsmax]>, String> {
+    if !recipe.needs_calibration() {
+        return Ok(None);
     }
-    let vectors = totals.elements / u64::from(head_dim).max(1);
-    let expected = vectors.saturating_mul(vector_bytes(component, head_dim));
-    if totals.bytes != expected {
-        return Some(format!(
-            "found {} bytes for {} elements, expected {expected}",
-            totals.bytes, totals.elements
+    let Some(calibration) = &trial.evidence.calibration else {
+        return Err("has fixed scales, and the run has no calibration.json".to_owned());
+    };
+    let Calibration {
+        weights_sha256,
+        layers,
+        ..
+    } = calibration;
+    let model = &trial.evidence.manifest.model;
+    if *weights_sha256 != model.weights_sha256 {
+        return Err(format!(
+            "has fixed scales, and calibration.json is of weights {weights_sha256}, expected {}",
+            model.weights_sha256
         ));
     }
-    let leaks = !component.is_quantised() && totals.changed > 0;
-    leaks.then(|| format!("{} native elements differ from native", totals.changed))
+    if layers.len() != model.geometry.layers as usize {
+        return Err(format!(
+            "has fixed scales, and calibration.json has {} layers, expected {}",
+            layers.len(),
+            model.geometry.layers
+        ));
+    }
+    Ok(Some(layers))
 }
 
-/// The totals must be the sum over the arm's records.
-fn totals_lack(trial: &Trial<'_>, engagement: &Engagement, is_complete: bool) -> Option<String> {
-    let records = trial
-        .evidence_of(&trial.arm.arm)?
-        .records
-        .values()
-        .flatten();
+/// What every record must have stored. Servers do not say.
+fn records_lack(
+    trial: &Trial<'_>,
+    storage: &ExpectedStorage<'_>,
+    evidence: &ArmEvidence,
+) -> Option<String> {
+    if !trial.evidence.is_built_in() {
+        return None;
+    }
+    let on_panel = |(panel, records): (&String, &Vec<Record>)| {
+        records.iter().find_map(|record| {
+            let lack = storage.record_lack(record)?;
+            Some(format!("panel {panel}, case {}: {lack}", record.case))
+        })
+    };
+    evidence.records.iter().find_map(on_panel)
+}
+
+/// The totals must be the sum over the arm's records, and show the recipe as the probe does.
+fn totals_lack(
+    storage: &ExpectedStorage<'_>,
+    evidence: &ArmEvidence,
+    proof: &Engagement,
+    is_complete: bool,
+) -> Option<String> {
+    let records = evidence.records.values().flatten();
     let mut sum: Option<KvTotals> = None;
     for kv in records.filter_map(|record| record.kv.as_ref()) {
         sum.get_or_insert_default().merge(kv);
     }
-    let differs = is_complete && engagement.totals != sum;
-    differs.then(|| "has engagement totals that are not the sum over its records".to_owned())
+    if !is_complete {
+        return None;
+    }
+    if proof.totals != sum {
+        return Some("has engagement totals that are not the sum over its records".to_owned());
+    }
+    let lack = sum.and_then(|sum| storage.changes_lack(&sum))?;
+    Some(format!("in all its cases {lack}"))
 }

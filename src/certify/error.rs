@@ -47,6 +47,16 @@ pub enum CertifyError {
         /// What was expected.
         expected: String,
     },
+    /// The calibration belongs to another model.
+    #[error("calibration.json: {field}: found {found}, expected {expected}")]
+    Calibration {
+        /// Field.
+        field: &'static str,
+        /// What the calibration holds.
+        found: String,
+        /// What the run's model has.
+        expected: String,
+    },
     /// A record contradicts its own output or its case.
     #[error(transparent)]
     Mismatch(#[from] Box<Mismatch>),

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::schema::{CaseTask, Engagement, FileDigest, Manifest, PanelHeader, Record};
+use crate::schema::{
+    ArmStart, Calibration, CaseTask, CertificateProtocol, Engagement, FileDigest, IMPORT_WORKER,
+    ImportReport, Manifest, PanelHeader, Record,
+};
 
 /// The evidence of one run.
 #[derive(Clone, Debug)]
@@ -13,8 +16,14 @@ pub struct Evidence {
     pub panels: BTreeMap<String, PanelGold>,
     /// Arms by name; unsupported ones are absent.
     pub arms: BTreeMap<String, ArmEvidence>,
+    /// What an import found; absent for runs of this tool.
+    pub import: Option<ImportReport>,
+    /// Calibration, where the run has one.
+    pub calibration: Option<Calibration>,
     /// Files that every certificate of the run rests on: manifest, panels, calibration.
     pub files: Vec<FileDigest>,
+    /// Where the records are judged under a protocol that is not their run's: the run's own one.
+    pub judged_after: Option<CertificateProtocol>,
 }
 
 /// A panel as far as it decides outcomes.
@@ -42,9 +51,11 @@ pub struct GoldCase {
 pub struct ArmEvidence {
     /// Records by panel name, in any order.
     pub records: BTreeMap<String, Vec<Record>>,
+    /// What stood before the first record; absent where nothing was written down.
+    pub start: Option<ArmStart>,
     /// Proof of engagement.
     pub engagement: Option<Engagement>,
-    /// Record and engagement files.
+    /// Record, start and engagement files.
     pub files: Vec<FileDigest>,
 }
 
@@ -58,7 +69,12 @@ impl ArmEvidence {
 impl Evidence {
     /// Whether the worker is a built-in one, which promises the same bits every time.
     pub(super) fn is_built_in(&self) -> bool {
-        self.manifest.worker.kind != "http"
+        self.manifest.worker.kind != "http" && !self.is_imported()
+    }
+
+    /// Whether another harness has asked and scored the cases.
+    pub(super) fn is_imported(&self) -> bool {
+        self.manifest.worker.kind == IMPORT_WORKER
     }
 
     /// Cases of `panel` that every arm was to run.

@@ -15,10 +15,20 @@ pub enum Reason {
     ArmUnsupported,
     /// A panel does not fit the model.
     PanelUnsupported,
+    /// The protocol is not the one that stood before the first record.
+    ProtocolChanged,
+    /// Nothing shows which protocol stood before the first record.
+    ProtocolUnproved,
+    /// The records are judged under a protocol that is not their run's.
+    ProtocolAfterRecords,
     /// The protocol does not declare this model.
     ModelUndeclared,
     /// The protocol does not declare this recipe.
     RecipeUndeclared,
+    /// Imported records do not carry the protocol's digest: it may not have stood before them.
+    PostHoc,
+    /// An import has cases that the protocol's panel cannot have.
+    PanelUndeclared,
     /// The protocol's family does not include this objective.
     ObjectiveUndeclared,
     /// A case failed in either arm.
@@ -50,13 +60,50 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every reason, the gravest first.
+    pub const ALL: [Reason; 23] = [
+        Reason::ArmUnsupported,
+        Reason::PanelUnsupported,
+        Reason::ProtocolChanged,
+        Reason::ProtocolUnproved,
+        Reason::ProtocolAfterRecords,
+        Reason::ModelUndeclared,
+        Reason::RecipeUndeclared,
+        Reason::PostHoc,
+        Reason::PanelUndeclared,
+        Reason::ObjectiveUndeclared,
+        Reason::ErroredRecords,
+        Reason::DuplicateRecords,
+        Reason::NonFiniteRecords,
+        Reason::UnknownRecords,
+        Reason::MissingRecords,
+        Reason::FewerCases,
+        Reason::Limit,
+        Reason::NoPanel,
+        Reason::EngagementUnproved,
+        Reason::ControlTooWeak,
+        Reason::ControlNoise,
+        Reason::BoundUndefined,
+        Reason::BoundExceedsLimit,
+    ];
+
+    /// The reason of this name, if this version has it.
+    pub fn from_name(name: &str) -> Option<Reason> {
+        Reason::ALL.into_iter().find(|reason| reason.name() == name)
+    }
+
     /// The verdict that this reason leads to.
     pub fn verdict(self) -> Verdict {
         match self {
             Reason::ArmUnsupported | Reason::PanelUnsupported => Verdict::Unsupported,
-            Reason::ModelUndeclared | Reason::RecipeUndeclared | Reason::ObjectiveUndeclared => {
-                Verdict::Descriptive
-            }
+            Reason::ProtocolChanged
+            | Reason::ProtocolUnproved
+            | Reason::ProtocolAfterRecords
+            | Reason::ModelUndeclared
+            | Reason::RecipeUndeclared
+            | Reason::PostHoc
+            | Reason::PanelUndeclared
+            | Reason::ObjectiveUndeclared => Verdict::Descriptive,
             Reason::ErroredRecords
             | Reason::DuplicateRecords
             | Reason::NonFiniteRecords
@@ -78,8 +125,13 @@ impl Reason {
         match self {
             Reason::ArmUnsupported => "arm_unsupported",
             Reason::PanelUnsupported => "panel_unsupported",
+            Reason::ProtocolChanged => "protocol_changed",
+            Reason::ProtocolUnproved => "protocol_unproved",
+            Reason::ProtocolAfterRecords => "protocol_after_records",
             Reason::ModelUndeclared => "model_undeclared",
             Reason::RecipeUndeclared => "recipe_undeclared",
+            Reason::PostHoc => "post_hoc",
+            Reason::PanelUndeclared => "panel_undeclared",
             Reason::ObjectiveUndeclared => "objective_undeclared",
             Reason::ErroredRecords => "errored_records",
             Reason::DuplicateRecords => "duplicate_records",

@@ -2,8 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::schema::{FileDigest, PANEL_SCHEMA, PanelCase, PanelHeader, sha256_hex};
-use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, RunDir};
+use crate::recipe::Recipe;
+use crate::schema::{
+    ArmRole, Calibration, FileDigest, ManifestArm, ModelIdentity, PANEL_SCHEMA, PanelCase,
+    PanelHeader, sha256_hex,
+};
+use crate::store::{CALIBRATION_FILE, IMPORT_FILE, MANIFEST_FILE, RunDir, start_path};
 
 use super::CertifyError;
 use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
@@ -11,13 +15,41 @@ use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 /// Reads everything that certificates of the run in `dir` rest on.
 ///
 /// # Errors
-/// [`CertifyError::Store`], or [`CertifyError::Panel`] for a panel file that is not the one which
-/// the manifest names.
+/// [`CertifyError::Store`], [`CertifyError::Calibration`], or [`CertifyError::Panel`] for a panel
+/// file that is not the one which the manifest names.
 pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
+    load_arms(dir, |_| true)
+}
+
+/// Reads what the certificate of `candidate` rests on, and nothing of other candidates: they may
+/// still be running.
+///
+/// # Errors
+/// As [`load`].
+pub(super) fn load_trial(dir: &RunDir, candidate: &str) -> Result<Evidence, CertifyError> {
+    load_arms(dir, |arm| {
+        arm.role != ArmRole::Candidate || arm.arm == candidate
+    })
+}
+
+fn load_arms(
+    dir: &RunDir,
+    is_wanted: impl Fn(&ManifestArm) -> bool,
+) -> Result<Evidence, CertifyError> {
     let manifest = dir.manifest().clone();
     let mut files = vec![dir.file_digest(MANIFEST_FILE)?];
-    if dir.calibration()?.is_some() {
+    let is_calibrated = |arm: &ManifestArm| is_wanted(arm) && needs_calibration(arm);
+    let calibration = match manifest.arms.iter().any(is_calibrated) {
+        true => dir.calibration()?,
+        false => None,
+    };
+    if let Some(calibration) = &calibration {
+        check_calibration(calibration, &manifest.model)?;
         files.push(dir.file_digest(CALIBRATION_FILE)?);
+    }
+    let import = dir.import_report()?;
+    if import.is_some() {
+        files.push(dir.file_digest(IMPORT_FILE)?);
     }
     let mut panels = BTreeMap::new();
     for panel in &manifest.panels {
@@ -27,15 +59,44 @@ pub fn load(dir: &RunDir) -> Result<Evidence, CertifyError> {
         }
     }
     let mut arms = BTreeMap::new();
-    for arm in manifest.arms.iter().filter(|arm| arm.unsupported.is_none()) {
+    let supported = manifest.arms.iter().filter(|arm| arm.unsupported.is_none());
+    for arm in supported.filter(|arm| is_wanted(arm)) {
         arms.insert(arm.arm.clone(), load_arm(dir, &arm.arm, panels.keys())?);
     }
     Ok(Evidence {
         manifest,
         panels,
         arms,
+        import,
+        calibration,
         files,
+        judged_after: None,
     })
+}
+
+fn needs_calibration(arm: &ManifestArm) -> bool {
+    // A recipe that does not parse is refused where its arm is certified.
+    Recipe::parse(&arm.recipe).is_ok_and(|recipe| recipe.needs_calibration())
+}
+
+fn check_calibration(found: &Calibration, model: &ModelIdentity) -> Result<(), CertifyError> {
+    let (layers, expected) = (found.layers.len(), model.geometry.layers);
+    let wrong = if found.weights_sha256 != model.weights_sha256 {
+        let weights = (found.weights_sha256.clone(), model.weights_sha256.clone());
+        Some(("weights_sha256", weights))
+    } else if layers != expected as usize {
+        Some(("layers", (format!("{layers} layers"), expected.to_string())))
+    } else {
+        None
+    };
+    match wrong {
+        None => Ok(()),
+        Some((field, (found, expected))) => Err(CertifyError::Calibration {
+            field,
+            found,
+            expected,
+        }),
+    }
 }
 
 fn load_arm<'a>(
@@ -49,6 +110,10 @@ fn load_arm<'a>(
             evidence.records.insert(panel.clone(), stored.records);
             evidence.files.push(stored.file);
         }
+    }
+    evidence.start = dir.arm_start(arm)?;
+    if evidence.start.is_some() {
+        evidence.files.push(dir.file_digest(&start_path(arm))?);
     }
     evidence.engagement = dir.engagement(arm)?;
     if evidence.engagement.is_some() {

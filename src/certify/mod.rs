@@ -11,25 +11,44 @@ mod attainable;
 mod caveats;
 mod check;
 mod compare;
+mod contrast;
 mod counts;
 mod degradation;
 mod engagement;
 mod error;
 mod evidence;
 mod findings;
+mod imported;
+mod influence;
 mod load;
+mod measured;
+mod order;
 mod outcomes;
+mod outlook;
 mod pairs;
+mod plan;
 mod rescore;
 mod rules;
+pub mod verify;
 
 #[cfg(test)]
 mod tests;
 
 pub use assemble::{certify, certify_with};
-pub use attainable::{Unattainable, unattainable};
+pub use attainable::{Attainable, Unattainable, attainable, unattainable};
+pub use caveats::FEW_DOCUMENTS;
+pub use check::check_protocol;
+pub use contrast::{
+    CONFIDENCE, ComparedRun, Comparison, Contrast, ContrastCounts, ContrastError, ContrastMethod,
+    Direction, EndpointFamily, GivenRun, Lack, MissingContrast, contrasts, contrasts_with,
+};
 pub use error::{AaDifference, CertifyError, Mismatch};
 pub use evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 pub use findings::Reason;
 pub use load::load;
+pub use order::judge_under;
+pub use outlook::{POWERS, outlook};
+pub use plan::{
+    Assumptions, ObjectivePower, Probability, RulePower, objective_powers, rule_powers,
+};
 pub use rescore::{MathScore, Rescore};

@@ -146,6 +146,13 @@ fn judge(
     if let CaseTask::Nll { targets, .. } = case.task {
         return Ok(judge_nll(targets, record));
     }
+    if let CaseTask::Imported { .. } = case.task {
+        // The harness's verdict stands: there may be no output to score again.
+        return Ok(Ok(record
+            .correct
+            .map(Outcome::Answer)
+            .ok_or(Reason::ErroredRecords)));
+    }
     // An answer without an output cannot be scored again: it counts for nothing.
     let (Some(output), Some(finish)) = (&record.output, record.finish) else {
         return Ok(Ok(Err(Reason::ErroredRecords)));
@@ -157,7 +164,71 @@ fn judge(
         found,
         expected: "a parser and a gold answer that this version reads".to_owned(),
     })?;
-    Ok(compare(&case.task, record, &score))
+    let outcome = compare(&case.task, record, &score);
+    let agrees = outcome.and_then(|outcome| {
+        retold(&case.task, record)?;
+        rescore_secondary(&case.task, record, truncated, scorer)?;
+        Ok(outcome)
+    });
+    Ok(agrees)
+}
+
+/// What a record repeats of its case and of itself must agree.
+fn retold(task: &CaseTask, record: &Record) -> Result<(), Contradiction> {
+    let most = match task {
+        CaseTask::Math { max_new_tokens, .. } | CaseTask::Retrieval { max_new_tokens, .. } => {
+            *max_new_tokens
+        }
+        CaseTask::Nll { .. } | CaseTask::Imported { .. } => return Ok(()),
+    };
+    if let (CaseTask::Retrieval { depth, .. }, Some(found)) = (task, record.depth)
+        && found != *depth
+    {
+        return Err(contradiction(
+            "depth",
+            &found.to_string(),
+            &depth.to_string(),
+        ));
+    }
+    // Servers count tokens in ways of their own: only ids can be counted again.
+    let (Some(tokens), Some(ids)) = (record.output_tokens, &record.output_ids) else {
+        return Ok(());
+    };
+    let expected = if ids.len() != tokens as usize {
+        format!("{}, as many as output_ids", ids.len())
+    } else if tokens > most {
+        format!("at most {most}")
+    } else {
+        return Ok(());
+    };
+    Err(contradiction(
+        "output_tokens",
+        &tokens.to_string(),
+        &expected,
+    ))
+}
+
+/// Scores of secondary parsers that this version has must follow from the output too.
+fn rescore_secondary(
+    task: &CaseTask,
+    record: &Record,
+    truncated: bool,
+    scorer: &dyn Rescore,
+) -> Result<(), Contradiction> {
+    let (CaseTask::Math { gold, .. }, Some(output)) = (task, &record.output) else {
+        return Ok(());
+    };
+    for (parser, found) in &record.secondary {
+        match scorer.math(parser, output, gold, truncated) {
+            Ok(score) if score.correct != *found => {
+                let (found, expected) = (found.to_string(), score.correct.to_string());
+                return Err(contradiction("secondary", &found, &expected));
+            }
+            // Another tool's parser cannot be asked; its score decides nothing.
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn judge_nll(targets: u32, record: &Record) -> Judgement {
@@ -189,6 +260,7 @@ fn rescore(
             correct: scorer.retrieval(parser, output, gold, truncated)?,
         }),
         CaseTask::Nll { .. } => Err("a likelihood case".to_owned()),
+        CaseTask::Imported { .. } => Err("an imported case".to_owned()),
     }
 }
 

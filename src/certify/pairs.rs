@@ -1,5 +1,6 @@
 //! Paired outcomes of a candidate and a control.
 
+use super::evidence::GoldCase;
 use super::outcomes::Outcome;
 
 /// Paired answers.
@@ -52,6 +53,8 @@ impl AnswerPairs {
 /// Paired mean NLL per target, in nats, in plan order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NllPairs {
+    /// Case of each document.
+    pub cases: Vec<String>,
     /// Control, per document.
     pub control: Vec<f64>,
     /// Candidate, per document.
@@ -60,15 +63,48 @@ pub(super) struct NllPairs {
 
 impl NllPairs {
     /// Collects the documents that both arms have scored.
-    pub fn collect(control: &[Option<Outcome>], candidate: &[Option<Outcome>]) -> Self {
+    pub fn collect(
+        cases: &[GoldCase],
+        control: &[Option<Outcome>],
+        candidate: &[Option<Outcome>],
+    ) -> Self {
         let mut pairs = NllPairs::default();
-        for pair in control.iter().zip(candidate) {
+        for (case, pair) in cases.iter().zip(control.iter().zip(candidate)) {
             if let (Some(Outcome::MeanNll(control)), Some(Outcome::MeanNll(candidate))) = pair {
+                pairs.cases.push(case.case.clone());
                 pairs.control.push(*control);
                 pairs.candidate.push(*candidate);
             }
         }
         pairs
+    }
+
+    /// `candidate - control` per document.
+    pub fn differences(&self) -> Vec<f64> {
+        let pairs = self.control.iter().zip(&self.candidate);
+        pairs
+            .map(|(control, candidate)| candidate - control)
+            .collect()
+    }
+
+    /// Standard deviation over documents of the part of a difference that does not follow the
+    /// control's value, relative to the control's mean: `increase` is the relative increase of the
+    /// mean. Two documents at least.
+    pub fn relative_sd(&self, increase: f64) -> f64 {
+        let residuals = self.differences().into_iter().zip(&self.control);
+        let squares: f64 = residuals
+            .map(|(difference, control)| (difference - increase * control).powi(2))
+            .sum();
+        (squares / (self.control.len() as f64 - 1.0)).sqrt() / mean(&self.control)
+    }
+
+    /// All documents but one.
+    pub fn without(&self, at: usize) -> Self {
+        let mut rest = self.clone();
+        rest.cases.remove(at);
+        rest.control.remove(at);
+        rest.candidate.remove(at);
+        rest
     }
 }
 

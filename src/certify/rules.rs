@@ -6,7 +6,11 @@ use crate::stats::{
     tango_bound,
 };
 
+use super::influence::influence;
 use super::pairs::{AnswerPairs, NllPairs, mean};
+
+/// Method of the `nll` rule.
+pub(super) const NLL_METHOD: &str = "percentile-bootstrap";
 
 /// What a rule is evaluated on, for its result.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +23,25 @@ pub(super) struct Subject<'a> {
     pub control: &'a str,
 }
 
+/// What a bound is held against.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Threshold {
+    /// One-sided alpha.
+    pub alpha: f64,
+    /// Limit.
+    pub limit: f64,
+}
+
+impl Threshold {
+    /// Alpha and limit of `rule`.
+    pub fn of(protocol: &Protocol, rule: RuleName) -> Self {
+        Threshold {
+            alpha: protocol.alpha(rule),
+            limit: protocol.limit(rule),
+        }
+    }
+}
+
 /// Evaluates a rule on answers: Clopper-Pearson upper bound of the loss rate, or for `net_change`
 /// the Tango lower bound.
 ///
@@ -27,9 +50,8 @@ pub(super) struct Subject<'a> {
 pub(super) fn on_answers(
     subject: Subject<'_>,
     counts: &AnswerPairs,
-    protocol: &Protocol,
+    Threshold { alpha, limit }: Threshold,
 ) -> Result<RuleResult, StatsError> {
-    let (alpha, limit) = (protocol.alpha(subject.rule), protocol.limit(subject.rule));
     let AnswerPairs {
         pairs,
         lost,
@@ -71,16 +93,18 @@ pub(super) fn on_nll(
     pairs: &NllPairs,
     protocol: &Protocol,
 ) -> Result<RuleResult, StatsError> {
-    let (alpha, limit) = (protocol.alpha(subject.rule), protocol.limit(subject.rule));
+    let Threshold { alpha, limit } = Threshold::of(protocol, subject.rule);
     let found = nll_bound(pairs, alpha, Side::Upper, &protocol.rules.nll)?;
     Ok(RuleResult {
-        method: "percentile-bootstrap".to_owned(),
+        method: NLL_METHOD.to_owned(),
         pairs: pairs.control.len() as u64,
         control_mean: Some(mean(&pairs.control)),
         candidate_mean: Some(mean(&pairs.candidate)),
         estimate: found.point,
         bound: found.value,
         monte_carlo_se: Some(found.monte_carlo_se),
+        document_sd: Some(pairs.relative_sd(found.point)),
+        influence: influence(pairs, alpha, &protocol.rules.nll),
         limit,
         alpha,
         pass: found.value <= limit,
@@ -119,6 +143,8 @@ fn blank(subject: Subject<'_>) -> RuleResult {
         estimate: 0.0,
         bound: 0.0,
         monte_carlo_se: None,
+        document_sd: None,
+        influence: None,
         limit: 0.0,
         alpha: 0.0,
         pass: false,

@@ -1,15 +1,18 @@
 //! `kvassay certify`: recomputes the certificates of a run.
 
+use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context, anyhow};
 use clap::Args as ClapArgs;
 
-use crate::store::RunDir;
+use crate::schema::Certificate;
+use crate::store::{RunDir, write_json_atomic};
 
-use super::issue;
+use super::issue::{self, Issued};
 use super::output::Format;
-use super::{Exit, Failure, qualify};
+use super::{Exit, Failure, protocol, qualify};
 
 /// Arguments of `kvassay certify`.
 #[derive(Debug, ClapArgs)]
@@ -17,6 +20,13 @@ pub struct Args {
     /// Run directory.
     #[arg(value_name = "RUN")]
     pub run: PathBuf,
+    /// Judge the records under another protocol than the run's own: descriptive, never a pass. The
+    /// run's certificates stay as they are.
+    #[arg(long, value_name = "NAME|PATH")]
+    pub protocol: Option<String>,
+    /// Where certificates under another protocol are written; without it they are printed only.
+    #[arg(long, value_name = "DIR", requires = "protocol")]
+    pub out: Option<PathBuf>,
     /// Form of the summary on stdout.
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
@@ -28,8 +38,72 @@ pub struct Args {
 /// # Errors
 /// [`Failure`] where the run directory cannot be read or written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
-    let dir = RunDir::open(&args.run).map_err(|error| qualify::failure(error.into()))?;
+    if let Some(protocol) = &args.protocol {
+        return judge(args, protocol, out);
+    }
+    let dir = open(&args.run)?;
     let certificates = issue::issue(&dir)?;
     let protocol = &dir.manifest().protocol;
     issue::summarise(&args.run, protocol, &certificates, &[], args.format, out)
+}
+
+fn open(run: &Path) -> Result<RunDir, Failure> {
+    RunDir::open(run).map_err(|error| qualify::failure(error.into()))
+}
+
+/// The records under a protocol that came after them.
+fn judge(args: &Args, protocol: &str, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let protocol = protocol::load(protocol).map_err(Failure::input)?;
+    let dir = open(&args.run)?;
+    let certificates = issue::judge_under(&dir, &protocol)?;
+    if let Some(folder) = &args.out {
+        write(folder, &args.run, &certificates)?;
+    }
+    let stored = args.out.as_ref().map(|folder| folder.display().to_string());
+    let issued = Issued {
+        run: &args.run,
+        stored: stored.as_deref(),
+        protocol: &protocol,
+        certificates: &certificates,
+    };
+    issue::present(&issued, &[], args.format, out)
+}
+
+/// Writes the certificates into a folder outside of the run, and replaces nothing.
+fn write(folder: &Path, run: &Path, certificates: &[Certificate]) -> Result<(), Failure> {
+    let shown = folder.display();
+    let context = || format!("--out {shown}");
+    if lies_in(folder, run)
+        .with_context(context)
+        .map_err(Failure::input)?
+    {
+        return Err(Failure::input(anyhow!(
+            "--out {shown}: found a folder of the run, expected one outside of it: its own certificates stand under its own protocol"
+        )));
+    }
+    fs::create_dir_all(folder)
+        .with_context(context)
+        .map_err(Failure::input)?;
+    let paths = certificates
+        .iter()
+        .map(|certificate| folder.join(format!("{}.json", certificate.recipe.name)));
+    let paths: Vec<PathBuf> = paths.collect();
+    if let Some(taken) = paths.iter().find(|path| path.exists()) {
+        return Err(Failure::input(anyhow!(
+            "{}: found a file there, expected none: nothing is replaced",
+            taken.display()
+        )));
+    }
+    for (path, certificate) in paths.iter().zip(certificates) {
+        write_json_atomic(path, certificate).map_err(|error| qualify::failure(error.into()))?;
+    }
+    Ok(())
+}
+
+/// Whether `folder`, which need not exist, is `run` or lies in it.
+fn lies_in(folder: &Path, run: &Path) -> std::io::Result<bool> {
+    let whole = std::path::absolute(folder)?;
+    let existing = whole.ancestors().find(|path| path.exists());
+    let real = existing.unwrap_or(&whole).canonicalize()?;
+    Ok(real.starts_with(run.canonicalize()?))
 }

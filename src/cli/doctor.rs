@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use crate::backend::cuda::{self, Found, Gpu};
 use crate::backend::{Backend, cpu::CpuBackend};
-use crate::model;
 
 use super::output::{self, Format};
 use super::prepare::model_failure;
+use super::resolve::model_source;
 use super::{Exit, Failure};
 
 /// Schema name of the JSON document.
@@ -22,7 +22,7 @@ const DOCTOR_SCHEMA: &str = "kvassay.doctor/1";
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// A model whose files are opened and checked as well.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH|demo-tolerant|demo-sensitive")]
     model: Option<PathBuf>,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
@@ -69,7 +69,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         survey.self_test.map(|()| "passed".to_owned()),
     ));
     if let Some(path) = &args.model {
-        let files = model::open(path).map_err(model_failure)?;
+        let files = model_source(path)?.open().map_err(model_failure)?;
         let geometry = files.identity().geometry;
         let found = format!(
             "{}: {}, {} layers, {} KV heads of {}, context {}",

@@ -1,4 +1,5 @@
-//! Ctrl-C: the first asks for a stop at the next forward pass, the second ends the process.
+//! Signals. Ctrl-C: the first asks for a stop at the next forward pass, the second ends the process.
+//! SIGXFSZ: writing beyond a file-size limit is an error that is reported, not a sudden end.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -22,6 +23,27 @@ pub(super) fn stop_flag() -> Result<&'static AtomicBool, Failure> {
             "cannot handle Ctrl-C: {error}"
         ))),
     }
+}
+
+/// Keeps the process alive where a file grows beyond the limit that the shell set (`ulimit -f`):
+/// the write then fails with EFBIG.
+#[cfg(unix)]
+pub(super) fn survive_file_size_limit() -> Result<(), Failure> {
+    use signal_hook::consts::SIGXFSZ;
+    // Any handler will do; nobody reads the flag.
+    let flag = std::sync::Arc::new(AtomicBool::new(false));
+    match signal_hook::flag::register(SIGXFSZ, flag) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::worker(anyhow::anyhow!(
+            "cannot handle SIGXFSZ: {error}"
+        ))),
+    }
+}
+
+/// There is no such limit.
+#[cfg(not(unix))]
+pub(super) fn survive_file_size_limit() -> Result<(), Failure> {
+    Ok(())
 }
 
 fn on_signal() {

@@ -7,13 +7,16 @@ mod audit;
 mod calibrate;
 mod certify;
 mod doctor;
+mod compare;
 mod exit;
 mod geometry;
+mod import;
 mod interrupt;
 mod issue;
 mod memory;
 mod output;
 mod panel;
+mod power;
 mod prepare;
 mod protocol;
 mod qualify;
@@ -21,6 +24,7 @@ mod resolve;
 mod size;
 mod stats;
 mod values;
+mod verify;
 
 use std::io::Write;
 
@@ -42,6 +46,12 @@ enum Command {
     Qualify(qualify::Args),
     /// Recompute the certificates of a run directory.
     Certify(certify::Args),
+    /// Contrasts between the recipes of a run, or of one run per model.
+    Compare(compare::Args),
+    /// Check a certificate against its run, or by its own figures.
+    Verify(verify::Args),
+    /// Certify paired outcomes that another harness has logged.
+    Import(import::Args),
     /// Measure the fixed scales of a model on its native cache.
     Calibrate(calibrate::Args),
     /// What a cache budget holds under each recipe.
@@ -54,6 +64,8 @@ enum Command {
     Audit(audit::Args),
     /// Say what this machine has for the GPU worker and whether it works.
     Doctor(doctor::Args),
+    /// How likely rules pass before a run, and what they lacked after one.
+    Power(power::Args),
     /// Compute one statistic from flags, or many from JSON lines.
     Stats(stats::Args),
 }
@@ -65,7 +77,7 @@ pub fn main() -> std::process::ExitCode {
         Err(error) => return exit::clap_exit(&error),
     };
     let mut out = std::io::stdout().lock();
-    let outcome = run(&cli, &mut out);
+    let outcome = interrupt::survive_file_size_limit().and_then(|()| run(&cli, &mut out));
     exit::finish(outcome, &mut out, &mut std::io::stderr())
 }
 
@@ -73,12 +85,16 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Qualify(args) => qualify::run(args, out),
         Command::Certify(args) => certify::run(args, out),
+        Command::Compare(args) => compare::run(args, out),
+        Command::Verify(args) => verify::run(args, out),
+        Command::Import(args) => import::run(args, out),
         Command::Calibrate(args) => calibrate::run(args, out),
         Command::Memory(args) => memory::run(args, out),
         Command::Protocol(args) => protocol::run(args, out),
         Command::Panel(args) => panel::run(args, out),
         Command::Audit(args) => audit::run(args, out),
         Command::Doctor(args) => doctor::run(args, out),
+        Command::Power(args) => power::run(args, out),
         Command::Stats(args) => stats::run(args, out),
     }
 }

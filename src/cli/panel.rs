@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
 
-use crate::model;
 use crate::panel::{
     DataDir, Materialised, Outcome, Panel, PanelError, PanelTokenizer, SourceFile, builtin_tasks,
     materialise, read_panel, write_panel,
@@ -16,7 +15,8 @@ use crate::schema::{Geometry, PanelPlan, Protocol};
 use super::output::{self, Format};
 use super::prepare::model_failure;
 use super::protocol;
-use super::{Exit, Failure};
+use super::resolve::{default_protocol, model_source};
+use super::{Exit, Failure, qualify};
 
 /// Schema name of the JSON document of `panel list`.
 const LIST_SCHEMA: &str = "kvassay.panel-list/1";
@@ -41,12 +41,14 @@ enum Command {
 /// Arguments of `kvassay panel build`.
 #[derive(Debug, ClapArgs)]
 struct BuildArgs {
-    /// A folder with config.json, tokenizer.json and safetensors, or a GGUF file.
-    #[arg(long, value_name = "PATH")]
+    /// A folder with config.json, tokenizer.json and safetensors, a GGUF file, or one of the
+    /// built-in models demo-tolerant and demo-sensitive.
+    #[arg(long, value_name = "PATH|demo-tolerant|demo-sensitive")]
     model: PathBuf,
-    /// Built-in protocol, or a JSON or TOML file.
-    #[arg(long, value_name = "NAME|PATH", default_value = "reference")]
-    protocol: String,
+    /// Built-in protocol, or a JSON or TOML file [default: demo for a built-in model, else
+    /// reference].
+    #[arg(long, value_name = "NAME|PATH")]
+    protocol: Option<String>,
     /// Folder with gsm8k/ and wikipedia/ [default: $KVASSAY_DATA, else the cache folder].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -79,9 +81,14 @@ struct ListArgs {
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     match &args.command {
         Command::Build(args) => {
-            let protocol = protocol::load(&args.protocol).map_err(Failure::input)?;
+            let source = model_source(&args.model)?;
+            let protocol = args
+                .protocol
+                .as_deref()
+                .unwrap_or_else(|| default_protocol(&source));
+            let protocol = protocol::load(protocol).map_err(Failure::input)?;
             let data = DataDir::resolve(args.data.as_deref()).map_err(Failure::input)?;
-            let model = model::open(&args.model).map_err(model_failure)?;
+            let model = source.open().map_err(model_failure)?;
             let geometry = model.identity().geometry;
             let source = Source {
                 data: &data,
@@ -158,7 +165,9 @@ fn store_all(built: &Materialised, folder: &Path) -> Result<Vec<BuildRow>, Failu
     panels
         .chain(calibration)
         .map(|(name, outcome)| match outcome {
-            Outcome::Built(panel) => store(folder, name, &panel).map_err(Failure::input),
+            Outcome::Built(panel) => {
+                store(folder, name, &panel).map_err(|error| qualify::failure(error.into()))
+            }
             Outcome::Unsupported(reason) => Ok(BuildRow {
                 panel: name,
                 cases: 0,

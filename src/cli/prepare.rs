@@ -2,7 +2,7 @@
 
 use crate::backend::cpu::claim_thread;
 use crate::engine::{BatchLayout, Engine, LocalEngine};
-use crate::model::{self, LoadError, ModelError};
+use crate::model::{LoadError, ModelError};
 use crate::panel::{self, BuiltPanels};
 
 use super::Failure;
@@ -25,7 +25,7 @@ impl Prepared {
         if settings.worker == Worker::Cpu {
             claim_thread().map_err(Failure::worker)?;
         }
-        let files = model::open(&settings.model).map_err(model_failure)?;
+        let files = settings.model.open().map_err(model_failure)?;
         let geometry = files.identity().geometry;
         let (protocol, data) = (&settings.protocol, &settings.data);
         let panels =

@@ -139,8 +139,11 @@ pub(super) fn failure(error: RunError) -> Failure {
             source: EngineError::Unsupported(_),
             ..
         } => Failure::unsupported(error),
-        RunError::Engine { .. } | RunError::AaDiffers { .. } => Failure::worker(error),
+        RunError::Engine { .. } | RunError::AaDiffers { .. } | RunError::NotEngaged { .. } => {
+            Failure::worker(error)
+        }
         RunError::Store(store) if store.is_system() => Failure::worker(error),
+        RunError::Panel(panel) if panel.is_system() => Failure::worker(error),
         RunError::Store(_)
         | RunError::Panel(_)
         | RunError::Recipe { .. }
@@ -148,5 +151,36 @@ pub(super) fn failure(error: RunError) -> Failure {
         | RunError::Parser { .. }
         | RunError::Calibration { .. }
         | RunError::NoCalibration { .. } => Failure::input(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::panel::PanelError;
+    use crate::store::StoreError;
+
+    #[test]
+    fn exit_codes_of_a_run_that_cannot_go_on() {
+        let io = |code: i32| StoreError::Io {
+            path: "run/run.json".into(),
+            action: "write",
+            source: std::io::Error::from_raw_os_error(code),
+        };
+        // ENOSPC, EIO, EROFS, EFBIG and ENOENT as Linux numbers them.
+        for (code, exit) in [(28, 4), (5, 4), (30, 4), (27, 4), (2, 2)] {
+            assert_eq!(failure(io(code).into()).exit.code(), exit, "{code}");
+            let panel = RunError::Panel(PanelError::Store(io(code)));
+            assert_eq!(failure(panel).exit.code(), exit, "{code}");
+        }
+        let lock = "run/run.lock".into();
+        assert_eq!(failure(StoreError::Locked { lock }.into()).exit.code(), 2);
+        let text = || "x".to_owned();
+        let not_engaged = RunError::NotEngaged {
+            arm: text(),
+            recipe: text(),
+            what: text(),
+        };
+        assert_eq!(failure(not_engaged).exit.code(), 4);
     }
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args as ClapArgs;
 
 use crate::backend::cuda;
+use crate::model::{DemoModel, ModelSource};
 use crate::panel::DataDir;
 use crate::recipe::Recipe;
 use crate::schema::{ObjectiveName, Protocol};
@@ -19,12 +20,18 @@ const BUILTIN_CONTROL: &str = "native";
 /// Arguments of every command that runs a model.
 #[derive(Debug, ClapArgs)]
 pub struct ModelArgs {
-    /// A folder with config.json, tokenizer.json and safetensors, or a GGUF file.
-    #[arg(long, value_name = "PATH")]
+    /// A folder with config.json, tokenizer.json and safetensors, a GGUF file, or one of the
+    /// built-in models demo-tolerant and demo-sensitive.
+    #[arg(
+        long,
+        value_name = "PATH|demo-tolerant|demo-sensitive",
+        default_value = "demo-tolerant"
+    )]
     pub model: PathBuf,
-    /// Built-in protocol, or a JSON or TOML file.
-    #[arg(long, value_name = "NAME|PATH", default_value = "reference")]
-    pub protocol: String,
+    /// Built-in protocol, or a JSON or TOML file [default: demo for a built-in model, else
+    /// reference].
+    #[arg(long, value_name = "NAME|PATH")]
+    pub protocol: Option<String>,
     /// What runs the model: cpu, cuda, or auto, which is cuda where the driver sees a GPU.
     #[arg(long, value_name = "auto|cpu|cuda", default_value = "auto")]
     pub worker: String,
@@ -51,8 +58,8 @@ pub(super) enum Worker {
 /// Settings of every command that runs a model.
 #[derive(Debug)]
 pub(super) struct ModelSettings {
-    /// Model path; exists.
-    pub model: PathBuf,
+    /// Model; a path exists.
+    pub model: ModelSource,
     /// Validated protocol.
     pub protocol: Protocol,
     /// Worker.
@@ -65,15 +72,14 @@ impl ModelSettings {
     /// Checks what was typed.
     pub fn resolve(args: &ModelArgs) -> Result<Self, Failure> {
         let worker = worker(&args.worker, args.device).map_err(Failure::input)?;
-        let protocol = protocol::load(&args.protocol).map_err(Failure::input)?;
-        if !args.model.exists() {
-            return Err(Failure::input(anyhow!(
-                "--model {}: found nothing there, expected a folder or a GGUF file",
-                args.model.display()
-            )));
-        }
+        let model = model_source(&args.model)?;
+        let protocol = args
+            .protocol
+            .as_deref()
+            .unwrap_or_else(|| default_protocol(&model));
+        let protocol = protocol::load(protocol).map_err(Failure::input)?;
         Ok(ModelSettings {
-            model: args.model.clone(),
+            model,
             protocol,
             worker,
             data: DataDir::resolve(args.data.as_deref()).map_err(Failure::input)?,
@@ -103,9 +109,8 @@ pub(super) struct QualifySettings {
 impl QualifySettings {
     /// Checks what was typed.
     pub fn resolve(args: &QualifyArgs) -> Result<Self, Failure> {
-        // Recipes first: a typing error should not cost the reading of a model.
-        let named = named_recipes(&args.recipes).map_err(Failure::input)?;
         let model = ModelSettings::resolve(&args.model)?;
+        let named = named_recipes(&args.recipes, &model.protocol).map_err(Failure::input)?;
         one_control(&model.protocol).map_err(Failure::input)?;
         let candidates = if named.is_empty() {
             declared_recipes(&model.protocol).map_err(Failure::input)?
@@ -149,10 +154,35 @@ impl QualifySettings {
     }
 }
 
-fn named_recipes(texts: &[String]) -> anyhow::Result<Vec<Recipe>> {
+/// A demo model, or a path where something is.
+pub(super) fn model_source(model: &Path) -> Result<ModelSource, Failure> {
+    let source = ModelSource::parse(model);
+    match &source {
+        ModelSource::Path(path) if !path.exists() => Err(Failure::input(anyhow!(
+            "--model {}: found nothing there, expected a folder, a GGUF file, or one of {}",
+            path.display(),
+            DemoModel::ALL.map(DemoModel::name).join(" and ")
+        ))),
+        ModelSource::Path(_) | ModelSource::Demo(_) => Ok(source),
+    }
+}
+
+/// The protocol whose panels suit the model.
+pub(super) fn default_protocol(model: &ModelSource) -> &'static str {
+    match model {
+        ModelSource::Demo(_) => "demo",
+        ModelSource::Path(_) => "reference",
+    }
+}
+
+/// Recipes by their own name, by the name that the protocol gives them, or written out.
+fn named_recipes(texts: &[String], protocol: &Protocol) -> anyhow::Result<Vec<Recipe>> {
     let mut recipes: Vec<Recipe> = Vec::new();
     for text in texts {
-        let recipe = Recipe::parse(text)?;
+        let mut declared = protocol.candidates.iter();
+        let declared = declared.find(|candidate| candidate.name == *text);
+        let recipe = Recipe::parse(declared.map_or(text, |candidate| &candidate.spec))?;
+        let recipe = as_declared(recipe, protocol);
         if recipe.is_native() {
             bail!(
                 "recipe `{text}`: found the native cache, expected a candidate: native is the control of every run"
@@ -171,11 +201,23 @@ fn declared_recipes(protocol: &Protocol) -> anyhow::Result<Vec<Recipe>> {
         .candidates
         .iter()
         .map(|candidate| {
-            Recipe::parse(&candidate.spec).with_context(|| {
-                format!("protocol {}: candidate {}", protocol.name, candidate.name)
-            })
+            Recipe::parse(&candidate.spec)
+                .with_context(|| {
+                    format!("protocol {}: candidate {}", protocol.name, candidate.name)
+                })
+                .map(|recipe| as_declared(recipe, protocol))
         })
         .collect()
+}
+
+/// The recipe under the name that the protocol declares it by, where it does.
+fn as_declared(mut recipe: Recipe, protocol: &Protocol) -> Recipe {
+    let spec = recipe.spec();
+    let mut candidates = protocol.candidates.iter();
+    if let Some(candidate) = candidates.find(|candidate| candidate.spec == spec) {
+        recipe.name.clone_from(&candidate.name);
+    }
+    recipe
 }
 
 fn one_control(protocol: &Protocol) -> anyhow::Result<()> {

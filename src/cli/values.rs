@@ -61,6 +61,43 @@ pub(super) fn parse_margin(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A proportion of either sign: `-1pp`, `2%` or `0.02`.
+///
+/// # Errors
+/// Says what was found and what is expected.
+pub(super) fn parse_proportion(text: &str) -> Result<f64, String> {
+    proportion(text)
+}
+
+/// A rate from 0 to 1: `0.5%` or `0.005`.
+///
+/// # Errors
+/// Says what was found and what is expected.
+pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
+    let value = proportion(text)?;
+    if (0.0..=1.0).contains(&value) {
+        Ok(value.abs())
+    } else {
+        let percent = 100.0 * value;
+        Err(format!(
+            "`{text}` means {percent}%, expected 0% to 100%, such as 0.5% or 0.005"
+        ))
+    }
+}
+
+/// A relative change between -1 and 1: `0.1%` or `-0.001`.
+///
+/// # Errors
+/// Says what was found and what is expected.
+pub(super) fn parse_change(text: &str) -> Result<f64, String> {
+    let value = proportion(text)?;
+    if value > -1.0 && value < 1.0 {
+        Ok(value)
+    } else {
+        Err(out_of_range(text, value, "more than -100%"))
+    }
+}
+
 fn out_of_range(text: &str, value: f64, least: &str) -> String {
     let percent = 100.0 * value;
     format!("`{text}` means {percent}%, expected {least} and less than 100%, such as 1% or 0.01")
@@ -72,7 +109,9 @@ fn proportion(text: &str) -> Result<f64, String> {
         .strip_suffix('%')
         .or_else(|| trimmed.strip_suffix("pp"));
     match percent {
-        Some(digits) => Ok(number(digits, text)? / 100.0),
+        // Shifted as decimals are: 0.7 / 100 is not the nearest number to 0.007.
+        Some(digits) => number(&format!("{}e-2", digits.trim()), text)
+            .or_else(|_| Ok(number(digits, text)? / 100.0)),
         None => number(trimmed, text),
     }
 }
@@ -119,6 +158,9 @@ mod tests {
         for text in ["2%", "2 %", "0.02", "2pp", " 2 pp ", "2e-2"] {
             assert_eq!(parse_limit(text), Ok(0.02), "{text}");
         }
+        assert_eq!(parse_limit("0.7%"), Ok(0.007));
+        assert_eq!(parse_limit("2e0%"), Ok(0.02));
+        assert_eq!(parse_proportion("-1 pp"), Ok(-0.01));
         for text in ["1pp", "1%", "0.01"] {
             assert_eq!(parse_margin(text), Ok(0.01), "{text}");
         }
@@ -133,6 +175,20 @@ mod tests {
         }
         let message = parse_limit("2").unwrap_err();
         assert!(message.contains("means 200%"), "{message}");
+    }
+
+    #[test]
+    fn rates_and_changes() {
+        for text in ["0.5%", "0.005", "0.5 pp"] {
+            assert_eq!(parse_rate(text), Ok(0.005), "{text}");
+        }
+        assert_eq!(parse_rate("100%"), Ok(1.0));
+        assert_eq!(parse_rate("-0").map(f64::is_sign_negative), Ok(false));
+        assert_eq!(parse_change("-0.1%"), Ok(-0.001));
+        for text in ["-0.5%", "101%", "%", "nan", "inf%", "", "half"] {
+            assert!(parse_rate(text).is_err(), "{text}");
+        }
+        assert!(parse_change("-100%").is_err() && parse_change("1").is_err());
     }
 
     #[test]

@@ -3,14 +3,15 @@
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::schema::{FileDigest, Geometry, ModelIdentity, sha256_hex};
 
+use super::demo::DemoModel;
 use super::fields::read_optional;
+use super::file_bytes::{FileBytes, file_name};
 use super::hf_config::parse_config;
-use super::mmap::{MappedFile, file_name};
-use super::safetensors::{INDEX_FILE, SafetensorsWeights};
+use super::safetensors::{INDEX_FILE, SINGLE_FILE, SafetensorsWeights};
 use super::tokenizer::FolderTokenizer;
 use super::{GgufWeights, ModelConfig, ModelError, Tokenizer, WeightSource, gguf};
 
@@ -108,14 +109,14 @@ fn check_vocabulary(path: &Path, files: &ModelFiles) -> Result<(), ModelError> {
 }
 
 /// Small files of a folder, with the digests of those that are there.
-struct SmallFiles {
-    folder: PathBuf,
+struct SmallFiles<R> {
+    read: R,
     digests: Vec<FileDigest>,
 }
 
-impl SmallFiles {
+impl<R: Fn(&str) -> Result<Option<Vec<u8>>, ModelError>> SmallFiles<R> {
     fn read(&mut self, name: &str) -> Result<Option<Vec<u8>>, ModelError> {
-        let bytes = read_optional(&self.folder.join(name))?;
+        let bytes = (self.read)(name)?;
         if let Some(bytes) = &bytes {
             self.digests.push(FileDigest {
                 path: name.to_owned(),
@@ -130,18 +131,55 @@ fn open_folder(path: &Path) -> Result<ModelFiles, ModelError> {
     let folder = path
         .canonicalize()
         .map_err(|e| ModelError::io(path.display(), e))?;
-    let shown = path.display().to_string();
+    folder_model(
+        file_name(&folder),
+        &path.display().to_string(),
+        |name| read_optional(&path.join(name)),
+        |index| SafetensorsWeights::from_folder(path, index),
+    )
+}
+
+/// A model of the binary itself.
+pub(super) fn open_demo(model: DemoModel) -> Result<ModelFiles, ModelError> {
+    let file = |wanted: &str| {
+        let mut files = model.files().iter();
+        files
+            .find(|(name, _)| *name == wanted)
+            .map(|(_, bytes)| *bytes)
+    };
+    let files = folder_model(
+        model.name().to_owned(),
+        model.name(),
+        |name| Ok(file(name).map(<[u8]>::to_vec)),
+        |_| {
+            let bytes = file(SINGLE_FILE).unwrap_or_default();
+            let bytes = FileBytes::embedded(model.name(), SINGLE_FILE, bytes);
+            SafetensorsWeights::from_single(model.name(), bytes)
+        },
+    )?;
+    check_vocabulary(Path::new(model.name()), &files)?;
+    Ok(files)
+}
+
+/// A model of small files and safetensors, wherever `read` finds them; `shown` stands for the
+/// folder in messages.
+fn folder_model(
+    name: String,
+    shown: &str,
+    read: impl Fn(&str) -> Result<Option<Vec<u8>>, ModelError>,
+    weights: impl FnOnce(Option<&[u8]>) -> Result<SafetensorsWeights, ModelError>,
+) -> Result<ModelFiles, ModelError> {
     let mut small = SmallFiles {
-        folder: path.to_owned(),
+        read,
         digests: Vec::new(),
     };
-    let config_path = path.join("config.json").display().to_string();
+    let config_path = Path::new(shown).join("config.json").display().to_string();
     let config_text = small.read("config.json")?.ok_or_else(|| {
         ModelError::invalid(&config_path, "file", "nothing", "the model's config")
     })?;
     let config = parse_config(&config_path, &config_text)?;
     let tokenizer = FolderTokenizer {
-        folder: &shown,
+        folder: shown,
         tokenizer: small.read("tokenizer.json")?.as_deref(),
         tokenizer_config: small.read("tokenizer_config.json")?.as_deref(),
         chat_template: small.read("chat_template.jinja")?.as_deref(),
@@ -150,13 +188,13 @@ fn open_folder(path: &Path) -> Result<ModelFiles, ModelError> {
     }
     .build()?;
     let index = small.read(INDEX_FILE)?;
-    let weights = SafetensorsWeights::from_folder(path, index.as_deref())?;
+    let weights = weights(index.as_deref())?;
     weights.check(&config)?;
     let mut files = small.digests;
     files.extend_from_slice(weights.files());
     files.sort();
     Ok(ModelFiles {
-        name: file_name(&folder),
+        name,
         config,
         tokenizer,
         weights: Box::new(weights),
@@ -165,7 +203,7 @@ fn open_folder(path: &Path) -> Result<ModelFiles, ModelError> {
 }
 
 fn open_gguf(path: &Path) -> Result<ModelFiles, ModelError> {
-    let file = MappedFile::open(path)?;
+    let file = FileBytes::open(path)?;
     let header = gguf::parse(file.path(), file.bytes())?;
     let config = gguf::config(&file, &header)?;
     let tokenizer = gguf::tokenizer(&header.metadata)?;

@@ -2,12 +2,13 @@
 
 mod config;
 mod decoder;
+mod demo;
 mod error;
 mod fields;
+mod file_bytes;
 mod files;
 mod gguf;
 mod hf_config;
-mod mmap;
 mod parallel;
 pub mod rotary;
 mod safetensors;
@@ -17,6 +18,7 @@ mod weights;
 
 pub use config::*;
 pub use decoder::{Decoder, LoadError, Workspace};
+pub use demo::{DemoModel, ModelSource};
 pub use files::{ModelFiles, open};
 pub use gguf::GgufWeights;
 pub use hf_config::read_config;

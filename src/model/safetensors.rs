@@ -14,7 +14,7 @@ use crate::backend::TensorData;
 use crate::schema::FileDigest;
 
 use super::fields::{Fields, parse_object, read_optional};
-use super::mmap::{MappedFile, file_name};
+use super::file_bytes::{FileBytes, file_name};
 use super::parallel::{first_non_finite, read_bf16, read_f16, read_f32};
 use super::tensors::{self, Shapes};
 use super::{ModelConfig, ModelError, WeightSource};
@@ -23,7 +23,7 @@ use super::{ModelConfig, ModelError, WeightSource};
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// A checkpoint in one file.
-const SINGLE_FILE: &str = "model.safetensors";
+pub(crate) const SINGLE_FILE: &str = "model.safetensors";
 
 /// Bytes before the header: its length.
 const LENGTH_BYTES: usize = 8;
@@ -38,7 +38,7 @@ pub struct SafetensorsWeights {
 
 /// One file with its parsed header.
 struct Shard {
-    file: MappedFile,
+    file: FileBytes,
     metadata: Metadata,
     data_start: usize,
 }
@@ -68,15 +68,25 @@ impl SafetensorsWeights {
         }
         let shards = present
             .iter()
-            .map(|name| Shard::open(&folder.join(name)))
+            .map(|name| FileBytes::open(&folder.join(name)).and_then(Shard::new))
             .collect::<Result<Vec<_>, _>>()?;
-        let shard_of = assign(&shards)?;
+        let weights = Self::from_shards(shown, shards)?;
         if let Some(listed) = &listed {
-            check_listing(listed, &shards, &shard_of)?;
+            check_listing(listed, &weights.shards, &weights.shard_of)?;
         }
+        Ok(weights)
+    }
+
+    /// The only file of a checkpoint in `folder`.
+    pub(crate) fn from_single(folder: &str, file: FileBytes) -> Result<Self, ModelError> {
+        Self::from_shards(folder.to_owned(), vec![Shard::new(file)?])
+    }
+
+    fn from_shards(folder: String, shards: Vec<Shard>) -> Result<Self, ModelError> {
+        let shard_of = assign(&shards)?;
         let digests = shards.par_iter().map(|shard| shard.file.digest()).collect();
         Ok(SafetensorsWeights {
-            folder: shown,
+            folder,
             shards,
             shard_of,
             digests,
@@ -136,8 +146,7 @@ enum Stored {
 }
 
 impl Shard {
-    fn open(path: &Path) -> Result<Self, ModelError> {
-        let file = MappedFile::open(path)?;
+    fn new(file: FileBytes) -> Result<Self, ModelError> {
         let (header, metadata) = SafeTensors::read_metadata(file.bytes()).map_err(|e| {
             let expected = "a safetensors header that fits the file";
             ModelError::invalid(file.path(), "header", e, expected)

@@ -134,6 +134,13 @@ pub fn materialise(
     }
     let calibration = calibration(&setting, protocol, &mut text)?;
     let probe = probe(&setting, calibration.as_ref(), &panels);
+    let named = panels
+        .iter()
+        .map(|panel| (panel.name.as_str(), &panel.outcome));
+    let calibration_panel = calibration.as_ref().map(|outcome| (CALIBRATION, outcome));
+    for (name, outcome) in named.chain(calibration_panel) {
+        check_frozen(protocol, name, outcome)?;
+    }
     Ok(Materialised {
         panels,
         calibration,
@@ -195,6 +202,24 @@ pub(super) fn over_context(setting: &Setting<'_>, what: &str, tokens: usize) -> 
             thousands(setting.context)
         )
     })
+}
+
+/// The panel is the one that the protocol froze, where it names one for this tokenizer.
+fn check_frozen(protocol: &Protocol, name: &str, outcome: &Outcome) -> Result<(), PanelError> {
+    let Outcome::Built(panel) = outcome else {
+        return Ok(());
+    };
+    let tokenizer = &panel.header.tokenizer_sha256;
+    let mut frozen = protocol.frozen_panels.iter();
+    let named = frozen.find(|frozen| frozen.panel == name && frozen.tokenizer_sha256 == *tokenizer);
+    match named {
+        Some(frozen) if frozen.sha256 != panel.sha256 => Err(PanelError::Frozen {
+            panel: name.to_owned(),
+            found: panel.sha256.clone(),
+            expected: frozen.sha256.clone(),
+        }),
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn task_of(plan: &PanelPlan) -> Result<Task, PanelError> {

@@ -1,11 +1,13 @@
 //! Where source data lie, and whether they are the known files.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::demo;
 use super::error::PanelError;
 use super::task::{Source, SourceFormat, Task};
 use crate::schema::{FileDigest, sha256_hex, to_hex};
@@ -34,6 +36,47 @@ pub struct SourceFile {
     pub digest: FileDigest,
     /// The task names this digest. Otherwise the file is unpinned.
     pub pinned: bool,
+    /// Contents of a file that is generated rather than read.
+    pub generated: Option<Vec<u8>>,
+}
+
+impl SourceFile {
+    /// The whole contents.
+    pub(super) fn bytes(&self) -> Result<Cow<'_, [u8]>, PanelError> {
+        match &self.generated {
+            Some(bytes) => Ok(Cow::Borrowed(bytes)),
+            None => fs::read(&self.path)
+                .map(Cow::Owned)
+                .map_err(PanelError::io(&self.path)),
+        }
+    }
+
+    /// The file of a generator.
+    fn generated(source: &Source, relative: String, name: &str) -> Result<Self, PanelError> {
+        let bytes = demo::generate(name).ok_or_else(|| PanelError::File {
+            path: PathBuf::from(&relative),
+            found: format!("generator `{name}`"),
+            expected: "one that this version has".to_owned(),
+        })?;
+        let path = PathBuf::from(&relative);
+        let sha256 = sha256_hex(&bytes);
+        if let Some(expected) = source.sha256.as_ref().filter(|known| **known != sha256) {
+            return Err(PanelError::Digest {
+                path,
+                found: sha256,
+                expected: expected.clone(),
+            });
+        }
+        Ok(SourceFile {
+            path,
+            digest: FileDigest {
+                path: relative,
+                sha256,
+            },
+            pinned: source.sha256.is_some(),
+            generated: Some(bytes),
+        })
+    }
 }
 
 impl Located {
@@ -87,6 +130,13 @@ impl DataDir {
     pub fn locate(&self, task: &Task) -> Result<Located, PanelError> {
         let sources = task.accepted_sources();
         for source in &sources {
+            if let Some(name) = &source.generator {
+                let relative = format!("{}/{}", task.folder, source.file);
+                return Ok(Located {
+                    files: vec![SourceFile::generated(source, relative, name)?],
+                    format: source.format,
+                });
+            }
             let names = self.matching(task, source)?;
             if names.is_empty() {
                 continue;
@@ -155,6 +205,7 @@ impl DataDir {
                 sha256,
             },
             pinned: source.sha256.is_some(),
+            generated: None,
         })
     }
 }

@@ -1,6 +1,9 @@
 //! What can be wrong with data, tasks and panel files.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
+
+use crate::store::StoreError;
 
 /// Why panels cannot be built, read or written. Messages say where, what was found and what was
 /// expected.
@@ -14,6 +17,9 @@ pub enum PanelError {
         /// Cause.
         source: std::io::Error,
     },
+    /// A panel file could not be stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// `--data` or `$KVASSAY_DATA` names no folder.
     #[error("{given}: {path}: found no folder there, expected one with gsm8k/ and wikipedia/", path = .path.display())]
     NoDataDir {
@@ -96,6 +102,16 @@ pub enum PanelError {
         /// Number that is needed.
         needed: usize,
     },
+    /// A panel is not the one that the protocol froze for this tokenizer.
+    #[error("panel {panel}: SHA-256: found {found}, expected {expected} from the protocol")]
+    Frozen {
+        /// Panel.
+        panel: String,
+        /// Digest of the panel as built.
+        found: String,
+        /// Digest that the protocol names.
+        expected: String,
+    },
     /// The tokenizer or the chat template failed.
     #[error("panel {panel}: tokenizer: {message}")]
     Tokenizer {
@@ -107,6 +123,19 @@ pub enum PanelError {
 }
 
 impl PanelError {
+    /// Whether the system failed (a full disk), and not what a file or path is.
+    pub fn is_system(&self) -> bool {
+        use ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        match self {
+            PanelError::Store(error) => error.is_system(),
+            PanelError::Io { source, .. } => matches!(
+                source.kind(),
+                StorageFull | QuotaExceeded | ReadOnlyFilesystem
+            ),
+            _ => false,
+        }
+    }
+
     /// For `map_err` on file operations.
     pub(super) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> PanelError {
         let path = path.into();
@@ -124,7 +153,7 @@ impl PanelError {
 }
 
 /// `1,234,567`.
-pub(super) fn thousands(number: usize) -> String {
+pub(crate) fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {

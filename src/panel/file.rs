@@ -1,8 +1,7 @@
 //! Panel files: one header line, then one line per case.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
@@ -10,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::error::PanelError;
 use crate::schema::{PANEL_SCHEMA, PanelCase, PanelHeader, sha256_hex};
+use crate::store::write_atomic;
 
 /// A materialised panel.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,15 @@ impl Panel {
             case_sha256s: lines.case_sha256s,
             sha256: sha256_hex(&lines.bytes),
         })
+    }
+
+    /// The bytes of the panel's file.
+    ///
+    /// # Errors
+    /// [`PanelError::File`] where a value cannot be JSON.
+    pub fn bytes(&self) -> Result<Vec<u8>, PanelError> {
+        let lines = Lines::of(Path::new(&self.header.panel), &self.header, &self.cases)?;
+        Ok(lines.bytes)
     }
 }
 
@@ -76,7 +85,7 @@ fn json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, PanelError> {
 /// or not at all: it is written beside its place, synced and renamed.
 ///
 /// # Errors
-/// [`PanelError::Io`].
+/// [`PanelError::Io`], [`PanelError::Store`].
 pub fn write_panel(
     path: &Path,
     header: &PanelHeader,
@@ -88,23 +97,8 @@ pub fn write_panel(
         _ => Path::new("."),
     };
     fs::create_dir_all(folder).map_err(PanelError::io(folder))?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = folder.join(format!(".{name}.{}.tmp", std::process::id()));
-    let written = replace(&temporary, path, folder, &lines.bytes);
-    if written.is_err() {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&temporary);
-    }
-    written.map_err(PanelError::io(path))?;
+    write_atomic(path, &lines.bytes)?;
     Ok(sha256_hex(&lines.bytes))
-}
-
-fn replace(temporary: &Path, path: &Path, folder: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = File::create(temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(temporary, path)?;
-    File::open(folder)?.sync_all()
 }
 
 /// Reads a panel file whose digest is known.

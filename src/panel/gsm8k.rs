@@ -1,7 +1,6 @@
 //! Questions with exact numeric answers, from JSON lines or a columnar file.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -69,7 +68,7 @@ impl Questions {
                     self.add(path, row, &line)
                 },
             ),
-            SourceFormat::Jsonl => json_lines(path, &mut |number, line: Line| {
+            SourceFormat::Jsonl => json_lines(file, &mut |number, line: Line| {
                 self.add(path, number, &line)
             }),
             SourceFormat::Wikitext => Err(PanelError::File {
@@ -119,10 +118,10 @@ impl Questions {
 
 /// Calls `each(line, value)` for every line that is not blank, counted from 1.
 pub(super) fn json_lines<T: DeserializeOwned>(
-    path: &Path,
+    file: &SourceFile,
     each: &mut dyn FnMut(usize, T) -> Result<(), PanelError>,
 ) -> Result<(), PanelError> {
-    let bytes = fs::read(path).map_err(PanelError::io(path))?;
+    let (path, bytes) = (&file.path, file.bytes()?);
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let wrong = |found: String, expected: &str| PanelError::Line {
             path: path.to_owned(),

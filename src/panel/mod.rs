@@ -33,6 +33,7 @@ pub use build::{
 };
 pub use data::{DataDir, Located, SourceFile};
 pub use error::PanelError;
+pub(crate) use error::thousands;
 pub use file::{Panel, read_panel, write_panel};
 pub use task::{Source, SourceFormat, Task, TaskKind, builtin_task, builtin_tasks};
 pub use tokenizer::PanelTokenizer;

@@ -1,32 +1,14 @@
 //! Retrieval panels: one needle among needles of other keys.
 
+mod articles;
+mod codes;
+
 use super::build::{Outcome, Prompt, Setting, over_context};
 use super::error::{PanelError, thousands};
-use super::haystack::{Haystack, Insert};
 use super::streams;
-use super::task::{Task, fill};
+use super::task::{HaystackKind, Task, fill};
 use super::text::Text;
 use crate::schema::{CaseTask, PanelCase};
-use crate::stats::CounterRng;
-
-/// First and second words of keys.
-const KEY_WORDS: [[&str; 32]; 2] = [
-    [
-        "amber", "azure", "bronze", "calm", "cedar", "cobalt", "coral", "crimson", "dusty",
-        "early", "frozen", "gentle", "golden", "hollow", "indigo", "ivory", "jade", "late",
-        "lunar", "marble", "misty", "noble", "olive", "pale", "quiet", "rapid", "scarlet",
-        "silent", "silver", "solar", "velvet", "winter",
-    ],
-    [
-        "anchor", "badger", "beacon", "bridge", "canyon", "castle", "comet", "eagle", "falcon",
-        "garden", "harbor", "heron", "island", "jaguar", "kettle", "lantern", "meadow", "mirror",
-        "ribbon", "orchard", "otter", "parrot", "pillar", "raven", "river", "saddle", "temple",
-        "tiger", "tunnel", "valley", "walnut", "window",
-    ],
-];
-/// Needle values have five digits, the fewest that the scorer takes for a value. Where every digit is
-/// a token, an answer in one short sentence and its stop token still fit into 16 new tokens.
-const VALUES: std::ops::Range<u64> = 10_000..100_000;
 
 /// Sizes of a retrieval panel.
 #[derive(Clone, Copy)]
@@ -57,14 +39,23 @@ pub(super) fn build(
     for (index, stratum) in (0..cases).zip(strata) {
         let depth = (f64::from(stratum) + 0.5) / f64::from(cases);
         let mut rng = streams::retrieval_case(setting.seed, length, index);
-        let draft = Draft::new(task, &text.haystack, depth, &mut rng);
-        match draft.fit(setting, panel, sizes)? {
-            Fit::Prompt((messages, prompt_ids)) => built.push(PanelCase {
+        let fit = match task.haystack {
+            HaystackKind::Articles => {
+                let draft = articles::Draft::new(task, &text.haystack, depth, &mut rng);
+                Fitting::new(setting, panel, task, sizes, &draft).fit()?
+            }
+            HaystackKind::Codes => {
+                let draft = codes::Draft::new(task, depth, &mut rng);
+                Fitting::new(setting, panel, task, sizes, &draft).fit()?
+            }
+        };
+        match fit {
+            Fit::Prompt((messages, prompt_ids), gold) => built.push(PanelCase {
                 case: format!("{panel}-{index:04}"),
                 messages,
                 prompt_ids,
                 task: CaseTask::Retrieval {
-                    gold: draft.value,
+                    gold,
                     depth,
                     max_new_tokens: sizes.max_new_tokens,
                 },
@@ -76,68 +67,65 @@ pub(super) fn build(
 }
 
 /// A case before its haystack is cut to length.
-struct Draft<'a> {
-    task: &'a Task,
-    haystack: &'a Haystack,
-    /// First word of the haystack.
-    start: usize,
-    key: String,
-    value: String,
-    /// The needle and the others, sorted by depth.
-    inserts: Vec<Insert>,
+trait Draft {
+    /// Most pieces that the haystack can have.
+    fn pieces(&self) -> usize;
+
+    /// The case with so many pieces.
+    fn case(&self, pieces: usize) -> Drafted<'_>;
+}
+
+/// What is put into the task's prompt, and the answer.
+struct Drafted<'a> {
+    haystack: String,
+    key: &'a str,
+    value: &'a str,
 }
 
 enum Fit {
-    Prompt(Prompt),
+    /// The prompt and the gold value.
+    Prompt(Prompt, String),
     None(String),
 }
 
-impl<'a> Draft<'a> {
-    fn new(task: &'a Task, haystack: &'a Haystack, depth: f64, rng: &mut CounterRng) -> Self {
-        let start = haystack.sentence_start(rng.below(haystack.len() as u64) as usize);
-        let keys = distinct(rng, task.distractors + 1, |rng| {
-            KEY_WORDS
-                .map(|words| words[rng.below(words.len() as u64) as usize])
-                .join(" ")
-        });
-        let values = distinct(rng, task.distractors + 1, |rng| {
-            (VALUES.start + rng.below(VALUES.end - VALUES.start)).to_string()
-        });
-        let mut inserts: Vec<Insert> = keys
-            .iter()
-            .zip(&values)
-            .enumerate()
-            .map(|(index, (key, value))| Insert {
-                text: fill(&task.needle, &[("key", key), ("value", value)]),
-                depth: if index == 0 {
-                    depth
-                } else {
-                    rng.below(1 << 32) as f64 / f64::powi(2.0, 32)
-                },
-            })
-            .collect();
-        inserts.sort_by(|a, b| a.depth.total_cmp(&b.depth));
-        Draft {
+/// Cuts the haystack of a draft to length.
+struct Fitting<'a> {
+    setting: &'a Setting<'a>,
+    panel: &'a str,
+    task: &'a Task,
+    sizes: Sizes,
+    draft: &'a dyn Draft,
+}
+
+impl<'a> Fitting<'a> {
+    fn new(
+        setting: &'a Setting<'a>,
+        panel: &'a str,
+        task: &'a Task,
+        sizes: Sizes,
+        draft: &'a dyn Draft,
+    ) -> Self {
+        Fitting {
+            setting,
+            panel,
             task,
-            haystack,
-            start,
-            key: keys[0].clone(),
-            value: values[0].clone(),
-            inserts,
+            sizes,
+            draft,
         }
     }
 
-    /// The prompt with the most haystack words whose tokens, with the answer allowance, stay
-    /// within the length.
-    fn fit(&self, setting: &Setting<'_>, panel: &str, sizes: Sizes) -> Result<Fit, PanelError> {
+    /// The prompt with the most pieces whose tokens, with the answer allowance, stay within the
+    /// length.
+    fn fit(&self) -> Result<Fit, PanelError> {
+        let sizes = self.sizes;
         let budget = sizes.length.saturating_sub(sizes.max_new_tokens) as usize;
-        let Some(empty) = self.prompt(setting, panel, 0)? else {
+        let Some(empty) = self.prompt(0)? else {
             return Ok(Fit::None(
                 "the model has no chat template, which this task needs (among the math tasks, gsm8k-plain needs none)"
                     .to_owned(),
             ));
         };
-        let least = empty.1.len();
+        let least = empty.0.1.len();
         if least > budget {
             return Ok(Fit::None(format!(
                 "the question and its needles take {} tokens and the answer {}, more than the length of {}",
@@ -147,57 +135,52 @@ impl<'a> Draft<'a> {
             )));
         }
         let mut best = empty;
-        let mut search = Search::new(least, budget, self.haystack.len());
-        while let Some(words) = search.next_words() {
-            let Some(prompt) = self.prompt(setting, panel, words)? else {
+        let mut search = Search::new(least, budget, self.draft.pieces());
+        while let Some(pieces) = search.next_pieces() {
+            let Some(prompt) = self.prompt(pieces)? else {
                 break;
             };
-            if search.tried(words, prompt.1.len()) {
+            if search.tried(pieces, prompt.0.1.len()) {
                 best = prompt;
             }
         }
-        Ok(Fit::Prompt(best))
-    }
-
-    fn prompt(
-        &self,
-        setting: &Setting<'_>,
-        panel: &str,
-        words: usize,
-    ) -> Result<Option<Prompt>, PanelError> {
-        let haystack = self.haystack.text(self.start, words, &self.inserts);
-        let values = [("haystack", haystack.as_str()), ("key", self.key.as_str())];
-        setting.chat(panel, fill(&self.task.prompt, &values))
-    }
-}
-
-/// The first `count` different draws.
-fn distinct(
-    rng: &mut CounterRng,
-    count: usize,
-    mut draw: impl FnMut(&mut CounterRng) -> String,
-) -> Vec<String> {
-    let mut drawn: Vec<String> = Vec::with_capacity(count);
-    while drawn.len() < count {
-        let next = draw(rng);
-        if !drawn.contains(&next) {
-            drawn.push(next);
+        if search.took_all() {
+            return Ok(Fit::None(format!(
+                "every needle together takes {} tokens with the answer, less than the length of {}",
+                thousands(search.fits.1 + sizes.max_new_tokens as usize),
+                thousands(sizes.length as usize)
+            )));
         }
+        Ok(Fit::Prompt(best.0, best.1))
     }
-    drawn
+
+    /// The prompt and its gold value; `None` where the model has no chat template.
+    fn prompt(&self, pieces: usize) -> Result<Option<(Prompt, String)>, PanelError> {
+        let drafted = self.draft.case(pieces);
+        let values = [
+            ("haystack", drafted.haystack.as_str()),
+            ("key", drafted.key),
+        ];
+        let prompt = self
+            .setting
+            .chat(self.panel, fill(&self.task.prompt, &values))?;
+        Ok(prompt.map(|prompt| (prompt, drafted.value.to_owned())))
+    }
 }
 
-/// Searches the greatest number of words that fits: one more does not.
+/// Searches the greatest number of pieces (words, or needles) that fits: one more does not.
 ///
-/// Tokens grow with words almost in proportion, so each guess follows from the tokens per word seen
+/// Tokens grow with pieces almost in proportion, so each guess follows from the tokens per piece seen
 /// so far; a guess outside the bracket is replaced by its middle.
 struct Search {
     budget: usize,
-    /// Words that fit, and their tokens.
+    /// Pieces that fit, and their tokens.
     fits: (usize, usize),
-    /// Least number of words known, or taken, not to fit.
+    /// Least number of pieces known, or taken, not to fit.
     too_many: usize,
-    tokens_per_word: f64,
+    /// Pieces of the whole haystack.
+    all: usize,
+    tokens_per_piece: f64,
     trials: u32,
 }
 
@@ -205,41 +188,47 @@ struct Search {
 const GUESSES: u32 = 12;
 
 impl Search {
-    fn new(least: usize, budget: usize, words: usize) -> Self {
+    fn new(least: usize, budget: usize, pieces: usize) -> Self {
         Search {
             budget,
             fits: (0, least),
-            too_many: words + 1,
-            tokens_per_word: 1.4,
+            too_many: pieces + 1,
+            all: pieces,
+            tokens_per_piece: 1.4,
             trials: 0,
         }
     }
 
-    fn next_words(&self) -> Option<usize> {
-        let (words, tokens) = self.fits;
-        if words + 1 >= self.too_many {
+    /// The whole haystack fits, so that it is too short for the length.
+    fn took_all(&self) -> bool {
+        self.fits.0 == self.all && self.fits.1 < self.budget
+    }
+
+    fn next_pieces(&self) -> Option<usize> {
+        let (pieces, tokens) = self.fits;
+        if pieces + 1 >= self.too_many {
             return None;
         }
-        let more = ((self.budget - tokens) as f64 / self.tokens_per_word) as usize;
-        let guess = words + more.max(1);
+        let more = ((self.budget - tokens) as f64 / self.tokens_per_piece) as usize;
+        let guess = pieces + more.max(1);
         Some(if guess < self.too_many && self.trials < GUESSES {
             guess
         } else {
-            words + (self.too_many - words) / 2
+            pieces + (self.too_many - pieces) / 2
         })
     }
 
     /// Takes note of a trial and says whether it fits.
-    fn tried(&mut self, words: usize, tokens: usize) -> bool {
-        let (fitting_words, fitting_tokens) = self.fits;
+    fn tried(&mut self, pieces: usize, tokens: usize) -> bool {
+        let (fitting_pieces, fitting_tokens) = self.fits;
         self.trials += 1;
         let gained = tokens.saturating_sub(fitting_tokens) as f64;
-        self.tokens_per_word = (gained / (words - fitting_words) as f64).max(0.5);
+        self.tokens_per_piece = (gained / (pieces - fitting_pieces) as f64).max(0.5);
         let fits = tokens <= self.budget;
         if fits {
-            self.fits = (words, tokens);
+            self.fits = (pieces, tokens);
         } else {
-            self.too_many = words;
+            self.too_many = pieces;
         }
         fits
     }
@@ -257,10 +246,10 @@ mod tests {
             costs in proptest::collection::vec(0_usize..6, 1..300),
             least in 0_usize..50, budget in 50_usize..400,
         ) {
-            let tokens = |words: usize| least + costs[..words].iter().sum::<usize>();
+            let tokens = |pieces: usize| least + costs[..pieces].iter().sum::<usize>();
             let mut search = Search::new(least, budget, costs.len());
             let mut trials = 0;
-            while let Some(words) = search.next_words() {
+            while let Some(words) = search.next_pieces() {
                 prop_assert!(words <= costs.len());
                 search.tried(words, tokens(words));
                 trials += 1;

@@ -6,11 +6,14 @@ use serde::Deserialize;
 const TASK_SCHEMA: &str = "kvassay.task/1";
 
 /// Built-in definitions, in the order in which they are listed.
-const BUILTIN: [&str; 4] = [
+const BUILTIN: [&str; 7] = [
     include_str!("../../tasks/gsm8k.toml"),
     include_str!("../../tasks/gsm8k-plain.toml"),
     include_str!("../../tasks/wikipedia-nll.toml"),
     include_str!("../../tasks/needle.toml"),
+    include_str!("../../tasks/demo-math.toml"),
+    include_str!("../../tasks/demo-prose.toml"),
+    include_str!("../../tasks/demo-needle.toml"),
 ];
 
 /// What a task measures.
@@ -60,6 +63,20 @@ pub struct Source {
     /// source counts as unpinned.
     #[serde(default)]
     pub sha256: Option<String>,
+    /// Generator that writes the file, where it is not read from the data folder.
+    #[serde(default)]
+    pub generator: Option<String>,
+}
+
+/// What a retrieval prompt consists of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HaystackKind {
+    /// Words of articles, with the needles between their sentences.
+    #[default]
+    Articles,
+    /// Needle after needle, now and then a short generated article between two.
+    Codes,
 }
 
 /// A task definition.
@@ -89,7 +106,10 @@ pub struct Task {
     /// Sentence of a needle with `{key}` and `{value}`.
     #[serde(default)]
     pub needle: String,
-    /// Needles of other keys.
+    /// What surrounds the needle.
+    #[serde(default)]
+    pub haystack: HaystackKind,
+    /// Needles of other keys, among articles.
     #[serde(default)]
     pub distractors: usize,
     /// Folder of the source files inside the data folder.

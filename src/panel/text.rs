@@ -5,7 +5,7 @@ use super::build::{CALIBRATION, Setting};
 use super::error::PanelError;
 use super::haystack::Haystack;
 use super::nll;
-use super::task::{Task, TaskKind, builtin_task};
+use super::task::{HaystackKind, Task, TaskKind, builtin_task};
 use super::wikipedia;
 use crate::schema::{FileDigest, PanelCase, PanelPlan, Protocol};
 
@@ -40,7 +40,7 @@ impl<'a> Text<'a> {
         tasks: &[Task],
     ) -> Result<Self, PanelError> {
         let (users, needs): (Vec<User>, Vec<Need>) = needs(setting, protocol).into_iter().unzip();
-        let haystack_need = haystack_need(protocol);
+        let haystack_need = haystack_need(protocol, tasks);
         if needs.is_empty() && haystack_need.is_none() {
             return Ok(Text {
                 corpus: Corpus::new(Vec::new(), setting.tokenizer),
@@ -144,10 +144,14 @@ fn need(setting: &Setting<'_>, purpose: Purpose, name: String, length: u32, arti
 
 /// The longest retrieval panel asks for one haystack of its length at least, and has no use for
 /// more text than its cases can show.
-fn haystack_need(protocol: &Protocol) -> Option<HaystackNeed> {
-    let retrieval = protocol.panels.iter().filter_map(|plan| match plan {
-        PanelPlan::Retrieval { length, cases, .. } => Some((*length, *cases, plan.panel_name())),
-        PanelPlan::Math { .. } | PanelPlan::Nll { .. } => None,
+fn haystack_need(protocol: &Protocol, tasks: &[Task]) -> Option<HaystackNeed> {
+    let of_articles = |task: &Task| task.haystack == HaystackKind::Articles;
+    let plans = protocol.panels.iter().zip(tasks);
+    let retrieval = plans.filter_map(|(plan, task)| match plan {
+        PanelPlan::Retrieval { length, cases, .. } if of_articles(task) => {
+            Some((*length, *cases, plan.panel_name()))
+        }
+        PanelPlan::Retrieval { .. } | PanelPlan::Math { .. } | PanelPlan::Nll { .. } => None,
     });
     let (length, cases, name) = retrieval.max_by_key(|(length, cases, _)| (*length, *cases))?;
     Some(HaystackNeed {

@@ -1,7 +1,6 @@
 //! Articles, from WikiText files, JSON lines or a columnar file.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -57,10 +56,10 @@ impl Articles {
                     self.add(path, row, Article { title, text })
                 })
             }
-            SourceFormat::Jsonl => json_lines(path, &mut |number, Line { title, text }| {
+            SourceFormat::Jsonl => json_lines(file, &mut |number, Line { title, text }| {
                 self.add(path, number, Article { title, text })
             }),
-            SourceFormat::Wikitext => self.read_wikitext(path),
+            SourceFormat::Wikitext => self.read_wikitext(file),
         }
     }
 
@@ -83,8 +82,8 @@ impl Articles {
         Ok(())
     }
 
-    fn read_wikitext(&mut self, path: &Path) -> Result<(), PanelError> {
-        let bytes = fs::read(path).map_err(PanelError::io(path))?;
+    fn read_wikitext(&mut self, file: &SourceFile) -> Result<(), PanelError> {
+        let (path, bytes) = (&file.path, file.bytes()?);
         let text = std::str::from_utf8(&bytes).map_err(|error| {
             let line = bytes[..error.valid_up_to()]
                 .iter()

@@ -45,13 +45,14 @@ pub fn vector_bytes(component: Component, head_dim: u32) -> u64 {
 ///
 /// Saturates at `u64::MAX` for shapes that no model has.
 pub fn bytes_per_token(recipe: &Recipe, shape: &CacheShape) -> u64 {
-    let layers = shape.layers as usize;
-    (0..layers)
-        .map(|layer| {
-            let (k, v) = recipe.components_at(layer, layers);
-            vector_bytes(k, shape.head_dim) + vector_bytes(v, shape.head_dim)
-        })
-        .fold(0, u64::saturating_add)
+    // Skipped layers are counted, not every layer looked at: a foreign file may claim any depth.
+    let skipped = recipe.skipped_layers(shape.layers as usize).len() as u64;
+    let layer_bytes = |k, v| vector_bytes(k, shape.head_dim) + vector_bytes(v, shape.head_dim);
+    let native = layer_bytes(Component::NATIVE, Component::NATIVE);
+    let quantised = u64::from(shape.layers) - skipped;
+    skipped
+        .saturating_mul(native)
+        .saturating_add(quantised.saturating_mul(layer_bytes(recipe.k, recipe.v)))
         .saturating_mul(u64::from(shape.kv_heads))
 }
 

@@ -7,6 +7,7 @@ mod bytes;
 pub mod float8;
 mod grammar;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 pub use bytes::{
@@ -162,18 +163,26 @@ impl Recipe {
     /// [`RecipeError::LayerTwice`] where two numbers mean the same layer, and
     /// [`RecipeError::EveryLayerSkipped`] where nothing is left to quantise.
     pub fn check_layers(&self, layers: usize) -> Result<(), RecipeError> {
-        let mut seen = vec![false; layers];
+        let mut seen = BTreeSet::new();
         for &layer in &self.skip_layers {
             let index = resolve_layer(layer, layers)
                 .ok_or(RecipeError::LayerOutOfRange { layer, layers })?;
-            if std::mem::replace(&mut seen[index], true) {
+            if !seen.insert(index) {
                 return Err(RecipeError::LayerTwice { layer });
             }
         }
-        if !self.skip_layers.is_empty() && seen.iter().all(|&skipped| skipped) {
+        if !self.skip_layers.is_empty() && seen.len() == layers {
             return Err(RecipeError::EveryLayerSkipped { layers });
         }
         Ok(())
+    }
+
+    /// The layers of a model with `layers` layers that stay native.
+    fn skipped_layers(&self, layers: usize) -> BTreeSet<usize> {
+        let skipped = self.skip_layers.iter();
+        skipped
+            .filter_map(|&layer| resolve_layer(layer, layers))
+            .collect()
     }
 }
 

@@ -1,20 +1,25 @@
 //! The sentences below the table: controls, A/A, reasons, what was required.
 
 use crate::certify::{Unattainable, unattainable};
-use crate::schema::{ObjectiveResult, Objectives, RuleResult, Verdict};
+use crate::schema::{Certificate, ObjectiveResult, Objectives, RuleResult, Verdict};
 
+use super::outlook::{influences, outlooks};
 use super::summary::Summary;
 
 /// Every sentence, in reading order.
 pub(super) fn notes(summary: &Summary<'_>) -> Vec<String> {
     let mut notes = controls(summary);
     notes.push(aa(summary));
-    notes.extend(reasons(summary));
+    notes.extend(of_recipes(summary, sentences));
+    notes.extend(of_recipes(summary, outlooks));
+    notes.extend(of_recipes(summary, influences));
     notes.extend(degradation(summary));
     notes.push(requirement(summary));
     notes.extend(sizes(summary));
-    let run = summary.run.trim_end_matches('/');
-    notes.push(format!("certificates: {run}/certificates/"));
+    notes.push(format!(
+        "certificates: {}",
+        summary.stored.unwrap_or("printed only, stored nowhere")
+    ));
     notes
 }
 
@@ -88,8 +93,8 @@ fn aa(summary: &Summary<'_>) -> String {
     )
 }
 
-/// Why an objective is not passed: one sentence for all recipes of which the same is to be said.
-fn reasons(summary: &Summary<'_>) -> Vec<String> {
+/// Sentences about certificates: one for all recipes of which the same is to be said.
+fn of_recipes(summary: &Summary<'_>, sentences: fn(&Objectives) -> Vec<String>) -> Vec<String> {
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
     for certificate in summary.certificates {
         for sentence in sentences(&certificate.objectives) {
@@ -105,6 +110,7 @@ fn reasons(summary: &Summary<'_>) -> Vec<String> {
         .collect()
 }
 
+/// Why an objective is not passed.
 fn sentences(objectives: &Objectives) -> Vec<String> {
     let (preservation, aggregate) = (&objectives.preservation, &objectives.aggregate);
     match (reason(preservation), reason(aggregate)) {
@@ -150,7 +156,9 @@ fn degradation(summary: &Summary<'_>) -> Vec<String> {
             .degradation
             .iter()
             .filter(|found| found.established);
-        let endpoints: Vec<&str> = established.map(|found| found.endpoint.as_str()).collect();
+        let endpoints: Vec<String> = established
+            .map(|found| degraded(certificate, &found.endpoint))
+            .collect();
         if !endpoints.is_empty() {
             let name = &certificate.recipe.name;
             lines.push(format!(
@@ -160,6 +168,20 @@ fn degradation(summary: &Summary<'_>) -> Vec<String> {
         }
     }
     lines
+}
+
+/// An endpoint with what happened there, against the first control.
+fn degraded(certificate: &Certificate, endpoint: &str) -> String {
+    let found = rules(&certificate.objectives).find(|rule| rule.panel == endpoint);
+    match found {
+        Some(RuleResult {
+            lost: Some(lost),
+            control_correct: Some(correct),
+            ..
+        }) => format!("{endpoint} ({lost} of {correct} right answers lost)"),
+        Some(rule) => format!("{endpoint} ({:+.2}%)", 100.0 * rule.estimate),
+        None => endpoint.to_owned(),
+    }
 }
 
 fn requirement(summary: &Summary<'_>) -> String {

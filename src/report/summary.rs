@@ -13,7 +13,9 @@ pub const SUMMARY_SCHEMA: &str = "kvassay.summary/1";
 pub struct Summary<'a> {
     /// Run directory as the user named it.
     pub run: &'a str,
-    /// Protocol of the run.
+    /// Folder of the certificates; `None` where they are printed only.
+    pub stored: Option<&'a str>,
+    /// Protocol that the run was judged under.
     pub protocol: &'a Protocol,
     /// Objectives that every recipe had to hold; empty for a survey.
     pub required: &'a [ObjectiveName],

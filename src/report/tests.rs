@@ -61,6 +61,7 @@ fn protocol(cases: u32) -> Protocol {
             },
             retrieval: proportion(0.05),
         },
+        frozen_panels: Vec::new(),
         assay_sensitivity: AssaySensitivity {
             math: 0.5,
             retrieval: 0.9,
@@ -91,6 +92,8 @@ fn rule(rule: &str, panel: &str, pairs: u64, counts: Option<(u64, u64)>, bound: 
         }),
         bound,
         monte_carlo_se: None,
+        document_sd: None,
+        influence: None,
         limit: 0.02,
         alpha: 0.05 / 12.0,
         pass: true,
@@ -109,6 +112,7 @@ fn objective(first: RuleResult, verdict: Verdict, reason: Option<&str>) -> Objec
             rule("retrieval", "retrieval-1k", 200, Some((0, 0)), 0.0270),
             rule("retrieval", "retrieval-8k", 200, Some((1, 0)), 0.0360),
         ],
+        outlook: Vec::new(),
     }
 }
 
@@ -212,6 +216,7 @@ fn text(protocol: &Protocol, required: &[ObjectiveName], width: usize) -> String
     let certificates = [certificate("AD", true), certificate("AF", false)];
     let summary = Summary {
         run: "runs/a",
+        stored: Some("runs/a/certificates/"),
         protocol,
         required,
         exit: 1,
@@ -236,7 +241,7 @@ fn text_at_full_width() {
     control native: correct math 1232/1319, retrieval-1k 187/200, retrieval-8k 187/200; 3 truncated, 1 unparsed, 0 errors
     A/A (native against native): 0 lost, 0 gained, identical bits in 1847 records
     AF: preservation and aggregate not established (control_too_weak): panel math, control native: 61 of 1319 correct
-    AF: degradation established on nll-8k
+    AF: degradation established on nll-8k (+1.56%)
     required of each recipe: preservation
     certificates: runs/a/certificates/
     ");
@@ -263,12 +268,102 @@ fn sizes_that_cannot_pass_are_named() {
     assert!(text(&small, &[], TEXT_WIDTH).contains("cannot pass at its sizes"));
 }
 
+/// Text of one certificate that `change` alters.
+fn text_of(change: impl FnOnce(&mut Certificate)) -> String {
+    let mut certificate = certificate("AF", false);
+    change(&mut certificate);
+    let protocol = protocol(1319);
+    let summary = Summary {
+        run: "runs/a",
+        stored: None,
+        protocol: &protocol,
+        required: &[],
+        exit: 0,
+        certificates: &[certificate],
+    };
+    let mut out = Vec::new();
+    write_text(&summary, 400, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn what_rules_needed_is_said_once() {
+    let outlook = |rule: &str, needed, beyond_limit| RuleOutlook {
+        rule: rule.to_owned(),
+        panel: "math".to_owned(),
+        control: "native".to_owned(),
+        pairs: 1319,
+        needed_80: needed,
+        needed_95: None,
+        beyond_limit,
+        approximate: rule == "nll",
+    };
+    let text = text_of(|certificate| {
+        let objectives = &mut certificate.objectives;
+        objectives.preservation.outlook = vec![
+            outlook("gross_loss", Some(2541), false),
+            outlook("nll", Some(80), false),
+        ];
+        objectives.aggregate.outlook = vec![
+            outlook("net_change", None, true),
+            outlook("nll", Some(80), false),
+        ];
+    });
+    for expected in [
+        "AF: gross_loss on math against native: if what was observed on 1319 pairs held, 2541 \
+         would pass with probability 0.8, more than 100000 with 0.95\n",
+        "AF: net_change on math against native: the estimate itself is beyond the limit, more \
+         pairs alone would not do\n",
+        "about 80 would pass",
+    ] {
+        assert_eq!(text.matches(expected).count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn a_document_is_named_where_the_rule_hangs_on_it() {
+    let sentence = |share: f64, bound_without: f64, pass: bool| {
+        let text = text_of(|certificate| {
+            for result in [
+                &mut certificate.objectives.preservation,
+                &mut certificate.objectives.aggregate,
+            ] {
+                result.rules[1].pass = pass;
+                result.rules[1].influence = Some(Influence {
+                    case: "nll-1k-0005".to_owned(),
+                    share,
+                    bound_without,
+                });
+            }
+        });
+        let line = text.lines().find(|line| line.contains("nll-1k-0005"));
+        line.map(str::to_owned)
+    };
+    // The limit of made-up rules is 2%.
+    assert_eq!(sentence(0.5, 0.01, true), None);
+    let found = sentence(0.2, 0.01, false).unwrap();
+    assert_eq!(
+        found,
+        "AF: nll on nll-1k against native: document nll-1k-0005 carries +20% of the absolute \
+         differences; without it the bound is +1.00% and the rule would hold (a diagnosis, no \
+         verdict)"
+    );
+    let hides = sentence(-0.2, 0.03, true).unwrap();
+    assert!(hides.contains("carries -20%") && hides.contains("would not hold"));
+    assert!(
+        sentence(-0.51, 0.01, true)
+            .unwrap()
+            .contains("judged alike")
+    );
+}
+
 #[test]
 fn json_is_one_document_with_the_certificates() {
     let certificates = [certificate("AD", true)];
     let protocol = protocol(1319);
     let summary = Summary {
         run: "runs/a",
+        stored: Some("runs/a/certificates/"),
         protocol: &protocol,
         required: &[ObjectiveName::Aggregate],
         exit: 0,

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::schema::{Certificate, ObjectiveName, RuleResult, Verdict};
+use crate::schema::{Certificate, MemoryFigures, ObjectiveName, RuleResult, Verdict};
 
 use super::notes::{notes, rules};
 use super::summary::Summary;
@@ -42,7 +42,7 @@ pub fn write_text(summary: &Summary<'_>, width: usize, out: &mut dyn Write) -> i
 }
 
 /// Breaks a sentence at blanks; what follows the first line is indented.
-fn write_wrapped(text: &str, width: usize, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_wrapped(text: &str, width: usize, out: &mut dyn Write) -> io::Result<()> {
     let mut line = String::new();
     for word in text.split(' ') {
         let fits = line.chars().count() + 1 + word.chars().count() <= width;
@@ -77,7 +77,7 @@ fn heading(summary: &Summary<'_>) -> String {
 }
 
 /// Enough of a digest to recognise it.
-fn short(digest: &str) -> &str {
+pub(super) fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }
 
@@ -99,12 +99,16 @@ fn table(summary: &Summary<'_>) -> Table {
     table.column(
         "cache",
         "B/token",
-        cells(&|row| row.certificate.memory.bytes_per_token.to_string()),
+        cells(&|row| cache_cell(row.certificate, |memory| memory.bytes_per_token.to_string())),
     );
     table.column(
         "",
         "saved",
-        cells(&|row| format!("{:.1}%", 100.0 * row.certificate.memory.saved)),
+        cells(&|row| {
+            cache_cell(row.certificate, |memory| {
+                format!("{:.1}%", 100.0 * memory.saved)
+            })
+        }),
     );
     let verdict = |row: &Row<'_>, name| {
         short_verdict(row.certificate.objectives.get(name).verdict).to_owned()
@@ -133,6 +137,14 @@ fn rows<'a>(summary: &'a Summary<'a>) -> Vec<Row<'a>> {
             })
         })
         .collect()
+}
+
+/// A figure of the cache; `-` where its shape is not known.
+fn cache_cell(certificate: &Certificate, show: impl Fn(&MemoryFigures) -> String) -> String {
+    if certificate.memory.native_bytes_per_token == 0 {
+        return "-".to_owned();
+    }
+    show(&certificate.memory)
 }
 
 /// Columns of one panel; a rule without pairs shows as `-`.

@@ -1,5 +1,6 @@
 //! The certificate: verdicts, bounds, identities and digests of one candidate arm.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Engagement, FileDigest, ModelIdentity, ObjectiveName, ToolIdentity, WorkerIdentity};
@@ -8,10 +9,11 @@ use super::{Engagement, FileDigest, ModelIdentity, ObjectiveName, ToolIdentity, 
 pub const CERTIFICATE_SCHEMA: &str = "kvassay.certificate/1";
 
 /// One candidate arm against its controls.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
     /// Always [`CERTIFICATE_SCHEMA`].
+    #[schemars(extend("const" = CERTIFICATE_SCHEMA))]
     pub schema: String,
     /// The tool that issued it.
     pub tool: ToolIdentity,
@@ -42,7 +44,7 @@ pub struct Certificate {
 }
 
 /// Name and digest of the protocol.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateProtocol {
     /// Name.
@@ -52,21 +54,22 @@ pub struct CertificateProtocol {
 }
 
 /// The recipe and its bytes per token.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateRecipe {
     /// Name.
     pub name: String,
     /// Canonical spec.
     pub spec: String,
-    /// Cache bytes per token over all layers, inline scales included.
+    /// Cache bytes per token over all layers, inline scales included; 0 for imported records,
+    /// where nothing is known of the cache.
     pub bytes_per_token: u64,
     /// The same for the native cache.
     pub native_bytes_per_token: u64,
 }
 
 /// Both objectives.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Objectives {
     /// `gross_loss`, `nll`, `retrieval`.
@@ -86,7 +89,7 @@ impl Objectives {
 }
 
 /// Verdict of one objective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Every rule holds against every control.
@@ -102,7 +105,7 @@ pub enum Verdict {
 }
 
 /// Verdict, reason and rules of one objective.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectiveResult {
     /// Verdict.
@@ -114,10 +117,51 @@ pub struct ObjectiveResult {
     pub detail: Option<String>,
     /// Rules, per panel and control.
     pub rules: Vec<RuleResult>,
+    /// What it would take, per rule that did not pass; only where the reason is
+    /// `bound_exceeds_limit`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outlook: Vec<RuleOutlook>,
+}
+
+/// How many pairs a rule that did not pass would need at the rates that were observed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RuleOutlook {
+    /// Rule.
+    pub rule: String,
+    /// Panel name.
+    pub panel: String,
+    /// Control arm.
+    pub control: String,
+    /// Pairs that were compared.
+    pub pairs: u64,
+    /// Pairs with which the rule passes with probability 0.8; `null` where no number up to 100,000
+    /// does.
+    pub needed_80: Option<u64>,
+    /// The same with probability 0.95.
+    pub needed_95: Option<u64>,
+    /// The estimate itself violates the limit: more pairs alone do not help.
+    pub beyond_limit: bool,
+    /// By normal approximation (NLL) instead of enumeration.
+    pub approximate: bool,
+}
+
+/// The document with the most influence on an NLL rule. Diagnostic: it decides nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Influence {
+    /// Case with the largest absolute difference `candidate - control`, the first in plan order
+    /// among equals.
+    pub case: String,
+    /// Its difference over the sum of the absolute differences of all documents: from -1 (it alone
+    /// lowers the mean) to 1 (it alone raises it).
+    pub share: f64,
+    /// The rule's bound without it, with the same resamples and seed.
+    pub bound_without: f64,
 }
 
 /// One rule on one panel against one control.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RuleResult {
     /// `gross_loss`, `net_change`, `nll` or `retrieval`.
@@ -158,6 +202,13 @@ pub struct RuleResult {
     /// Monte-Carlo standard error of the bound (NLL).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub monte_carlo_se: Option<f64>,
+    /// Standard deviation over documents of `(difference - estimate * control) / control_mean`: the
+    /// estimate's standard error is this over the square root of `pairs` (NLL).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document_sd: Option<f64>,
+    /// The document with the most influence (NLL, three documents or more that are not all equal).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub influence: Option<Influence>,
     /// Limit.
     pub limit: f64,
     /// One-sided alpha of this rule.
@@ -167,7 +218,7 @@ pub struct RuleResult {
 }
 
 /// Degradation at one endpoint.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Degradation {
     /// Panel name.
@@ -182,7 +233,7 @@ pub struct Degradation {
 }
 
 /// Native against native.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AaResult {
     /// First arm right, second wrong (math and retrieval together).
@@ -196,7 +247,7 @@ pub struct AaResult {
 }
 
 /// Cache bytes of the recipe against native.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryFigures {
     /// Tokens per page.
@@ -210,7 +261,7 @@ pub struct MemoryFigures {
 }
 
 /// Outcomes that are counted apart.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
     /// Candidate answers cut by the allowance.
@@ -224,7 +275,7 @@ pub struct Counts {
 }
 
 /// Outcomes of a control arm that are counted apart.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ControlCounts {
     /// Answers cut by the allowance.

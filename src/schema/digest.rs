@@ -1,14 +1,17 @@
 //! SHA-256 digests and the canonical JSON form they are taken over.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// A file and the SHA-256 of its bytes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct FileDigest {
     /// Path relative to the run directory or to the model's folder, with `/` separators.
     pub path: String,
     /// Lower-case hexadecimal SHA-256 of the file's bytes.
+    #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
     pub sha256: String,
 }
 

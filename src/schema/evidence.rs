@@ -1,5 +1,6 @@
 //! What a worker shows about its cache: calibration scales and proof of engagement.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Schema name of [`Calibration`] documents.
@@ -9,10 +10,11 @@ pub const ENGAGEMENT_SCHEMA: &str = "kvassay.engagement/1";
 
 /// Largest absolute values seen on the native arm, from which fixed scales follow
 /// (`scale = absmax / largest finite value of the format`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
     /// Always [`CALIBRATION_SCHEMA`].
+    #[schemars(extend("const" = CALIBRATION_SCHEMA))]
     pub schema: String,
     /// Model name.
     pub model: String,
@@ -29,7 +31,7 @@ pub struct Calibration {
 }
 
 /// Largest absolute key and value of one layer.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LayerAbsmax {
     /// Largest absolute key element, as natively stored.
@@ -39,10 +41,11 @@ pub struct LayerAbsmax {
 }
 
 /// Proof that an arm's recipe was engaged.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Engagement {
     /// Always [`ENGAGEMENT_SCHEMA`].
+    #[schemars(extend("const" = ENGAGEMENT_SCHEMA))]
     pub schema: String,
     /// Canonical recipe string.
     pub recipe: String,
@@ -60,7 +63,7 @@ pub struct Engagement {
 }
 
 /// Engagement of one layer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LayerEngagement {
     /// Layer number from 0.
@@ -72,7 +75,7 @@ pub struct LayerEngagement {
 }
 
 /// Counters of stored keys and values.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KvTotals {
     /// Keys.
@@ -82,7 +85,7 @@ pub struct KvTotals {
 }
 
 /// Counters of one stored component.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ComponentTotals {
     /// Stored bytes: elements and inline scales, page padding left out.
@@ -103,12 +106,12 @@ pub struct ComponentTotals {
 }
 
 impl ComponentTotals {
-    /// Adds another set of counters: sums of counts, extremes of scales.
+    /// Adds another set of counters: sums of counts, which saturate, and extremes of scales.
     pub fn merge(&mut self, other: &ComponentTotals) {
-        self.bytes += other.bytes;
-        self.elements += other.elements;
-        self.saturated += other.saturated;
-        self.changed += other.changed;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.elements = self.elements.saturating_add(other.elements);
+        self.saturated = self.saturated.saturating_add(other.saturated);
+        self.changed = self.changed.saturating_add(other.changed);
         self.scale_min = extreme(self.scale_min, other.scale_min, f32::min);
         self.scale_max = extreme(self.scale_max, other.scale_max, f32::max);
     }

@@ -1,17 +1,21 @@
 //! The manifest of a run: what ran, on what, under which protocol.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{FileDigest, Protocol};
 
 /// Schema name of [`Manifest`] documents.
 pub const MANIFEST_SCHEMA: &str = "kvassay.run/1";
+/// Schema name of [`ArmStart`] documents.
+pub const ARM_START_SCHEMA: &str = "kvassay.arm-start/1";
 
 /// `run.json`: synced before the first record.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// Always [`MANIFEST_SCHEMA`].
+    #[schemars(extend("const" = MANIFEST_SCHEMA))]
     pub schema: String,
     /// The tool that ran.
     pub tool: ToolIdentity,
@@ -33,7 +37,7 @@ pub struct Manifest {
 }
 
 /// The tool's own identity.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolIdentity {
     /// Version from the crate.
@@ -53,7 +57,7 @@ impl ToolIdentity {
 }
 
 /// The model's identity.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelIdentity {
     /// Name: the folder's or file's name without extension.
@@ -66,12 +70,12 @@ pub struct ModelIdentity {
     pub weights_sha256: String,
     /// SHA-256 of the tokenizer.
     pub tokenizer_sha256: String,
-    /// Shape.
+    /// Shape; [`Geometry::unknown`] for imported records.
     pub geometry: Geometry,
 }
 
 /// The shape of a model, as far as the cache depends on it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Geometry {
     /// Decoder layers.
@@ -92,11 +96,27 @@ pub struct Geometry {
     pub native_dtype: String,
 }
 
+impl Geometry {
+    /// No shape at all, where only another harness has seen the model: every size is 0.
+    pub fn unknown() -> Self {
+        Geometry {
+            layers: 0,
+            hidden_size: 0,
+            heads: 0,
+            kv_heads: 0,
+            head_dim: 0,
+            vocab_size: 0,
+            context: 0,
+            native_dtype: "unknown".to_owned(),
+        }
+    }
+}
+
 /// The worker's identity.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerIdentity {
-    /// `cpu`, `cuda` or `http`.
+    /// `cpu`, `cuda`, `http` or `import`.
     pub kind: String,
     /// Device name.
     pub device: String,
@@ -105,7 +125,7 @@ pub struct WorkerIdentity {
 }
 
 /// One materialised panel.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestPanel {
     /// Panel name.
@@ -121,7 +141,7 @@ pub struct ManifestPanel {
 }
 
 /// One arm.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestArm {
     /// Arm name: `native`, `native-aa`, `AF`, …
@@ -136,7 +156,7 @@ pub struct ManifestArm {
 }
 
 /// What an arm is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArmRole {
     /// A native control.
@@ -145,4 +165,18 @@ pub enum ArmRole {
     Aa,
     /// A candidate recipe.
     Candidate,
+}
+
+/// What stood before an arm's first record: synced before it and never replaced, so that a protocol
+/// which is put into `run.json` later disagrees with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ArmStart {
+    /// Always [`ARM_START_SCHEMA`].
+    #[schemars(extend("const" = ARM_START_SCHEMA))]
+    pub schema: String,
+    /// Name of the protocol.
+    pub protocol: String,
+    /// SHA-256 of the protocol's canonical JSON.
+    pub protocol_sha256: String,
 }

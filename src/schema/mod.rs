@@ -6,22 +6,37 @@
 
 mod certificate;
 mod digest;
+mod engaged;
 mod evidence;
+mod json_schema;
+mod import;
 mod manifest;
 mod panel;
 mod protocol;
 mod protocol_check;
 mod protocol_file;
+mod protocol_lock;
+mod protocol_panel;
 mod protocol_rules;
 mod record;
+mod statement;
+mod strict;
+mod tree;
 
 pub use certificate::*;
 pub use digest::*;
+pub use engaged::ExpectedStorage;
 pub use evidence::*;
+pub use import::*;
+pub use json_schema::{JsonSchemaError, STORED_DOCUMENTS, StoredDocument, Violation};
 pub use manifest::*;
 pub use panel::*;
 pub use protocol::*;
 pub use protocol_check::{AA_ARM, ProtocolError};
 pub use protocol_file::{builtin_protocol, builtin_protocols};
+pub use protocol_lock::{locked_digest, locked_protocols};
 pub use protocol_rules::RuleName;
 pub use record::*;
+pub use statement::*;
+pub use strict::parse_strict;
+pub use tree::{TreeDifference, tree_differences};

@@ -1,15 +1,17 @@
 //! Panel cases: one JSON line per case in a materialised panel file.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Schema name in the first line of a panel file.
 pub const PANEL_SCHEMA: &str = "kvassay.panel/1";
 
 /// First line of a panel file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PanelHeader {
     /// Always [`PANEL_SCHEMA`].
+    #[schemars(extend("const" = PANEL_SCHEMA))]
     pub schema: String,
     /// Panel name (`math`, `nll-1k`, …).
     pub panel: String,
@@ -29,7 +31,8 @@ pub struct PanelHeader {
 /// without the line feed.
 // Unknown fields are denied by the flattened task, which is given every field that is left: serde
 // would take the task's own fields for unknown ones if this struct denied them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("unevaluatedProperties" = false))]
 pub struct PanelCase {
     /// Case name, unique within the panel, e.g. `gsm8k-0000`.
     pub case: String,
@@ -44,7 +47,7 @@ pub struct PanelCase {
 }
 
 /// One chat message.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChatMessage {
     /// `system`, `user` or `assistant`.
@@ -54,7 +57,7 @@ pub struct ChatMessage {
 }
 
 /// What decides a case's outcome.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum CaseTask {
     /// An exact numeric answer.
@@ -80,6 +83,15 @@ pub enum CaseTask {
         /// Most tokens generated.
         max_new_tokens: u32,
     },
+    /// A case that another harness has asked and scored: whatever it decided stands.
+    Imported {
+        /// Gold answer as the harness gives it; absent where its files hold none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gold: Option<String>,
+        /// SHA-256 of question and gold answer; absent where the files hold ids alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        content_sha256: Option<String>,
+    },
 }
 
 #[cfg(test)]
@@ -101,6 +113,10 @@ mod tests {
                 gold: "99".to_owned(),
                 depth: 0.1,
                 max_new_tokens: 16,
+            },
+            CaseTask::Imported {
+                gold: Some("#### 3".to_owned()),
+                content_sha256: None,
             },
         ];
         for task in tasks {

@@ -1,5 +1,6 @@
 //! The protocol: what was fixed before the run.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Schema name of [`Protocol`] documents.
@@ -7,10 +8,11 @@ pub const PROTOCOL_SCHEMA: &str = "kvassay.protocol/1";
 
 /// Everything that was frozen before the first record: models, recipes, controls, panels,
 /// limits, alphas, contrasts and seeds. Identified by the digest of its canonical JSON.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Protocol {
     /// Always [`PROTOCOL_SCHEMA`].
+    #[schemars(extend("const" = PROTOCOL_SCHEMA))]
     pub schema: String,
     /// Name, e.g. `reference`.
     pub name: String,
@@ -32,6 +34,9 @@ pub struct Protocol {
     pub calibration: CalibrationPlan,
     /// Panels, in the order in which they are run.
     pub panels: Vec<PanelPlan>,
+    /// Panels as materialised for known tokenizers: a run refuses one with another digest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frozen_panels: Vec<FrozenPanel>,
     /// Limits and alpha divisors.
     pub rules: Rules,
     /// The control's least accuracy, below which an objective cannot pass.
@@ -43,7 +48,7 @@ pub struct Protocol {
 }
 
 /// A declared model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProtocolModel {
     /// Model name, or `*` for any one model.
@@ -54,7 +59,7 @@ pub struct ProtocolModel {
 }
 
 /// A declared candidate recipe.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProtocolCandidate {
     /// Short name, e.g. `AD`.
@@ -64,7 +69,9 @@ pub struct ProtocolCandidate {
 }
 
 /// What a certificate can hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectiveName {
     /// `gross_loss`, every `nll` and every `retrieval` rule.
@@ -74,7 +81,7 @@ pub enum ObjectiveName {
 }
 
 /// How fixed scales are calibrated on the native arm.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CalibrationPlan {
     /// Documents per length.
@@ -85,8 +92,8 @@ pub struct CalibrationPlan {
     pub forced_tokens: u32,
 }
 
-/// One panel.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One panel. Its reader stands in `protocol_panel.rs`.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PanelPlan {
     /// GSM8K-like questions with exact numeric answers.
@@ -122,6 +129,18 @@ pub enum PanelPlan {
     },
 }
 
+/// A panel as materialised for one tokenizer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FrozenPanel {
+    /// Panel name, or `calibration`.
+    pub panel: String,
+    /// SHA-256 of the tokenizer.
+    pub tokenizer_sha256: String,
+    /// SHA-256 of the panel file.
+    pub sha256: String,
+}
+
 impl PanelPlan {
     /// Panel name as used in file names and certificates: `math`, `nll-1k`, `retrieval-256`.
     pub fn panel_name(&self) -> String {
@@ -151,7 +170,7 @@ pub fn length_label(length: u32) -> String {
 }
 
 /// Limits and alpha divisors of the four rules. A rule's alpha is `family_alpha / divisor`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
     /// Upper bound of lost/pairs on math.
@@ -165,7 +184,7 @@ pub struct Rules {
 }
 
 /// Limit and divisor of a rule on proportions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProportionRule {
     /// Limit of the bound, a proportion (0.02 is 2%, -0.01 is -1 pp).
@@ -175,7 +194,7 @@ pub struct ProportionRule {
 }
 
 /// Limit, divisor and resampling of the NLL rule.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NllRule {
     /// Limit of the relative increase (0.01 is +1%).
@@ -189,7 +208,7 @@ pub struct NllRule {
 }
 
 /// Least accuracy of the control.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AssaySensitivity {
     /// Least proportion of math questions that the control answers.

@@ -8,8 +8,13 @@ use crate::recipe::{Recipe, RecipeError};
 
 use super::protocol_file::check_schema;
 use super::{PanelPlan, ProportionRule, Protocol, ProtocolCandidate, RuleName};
+use crate::stats::MAX_RESAMPLES;
 
-use fields::{check_name, check_panel, check_text, check_upper_limit, require, unique};
+pub(super) use fields::require;
+use fields::{
+    check_arm_names, check_control, check_name, check_panel, check_proportion, check_text,
+    check_upper_limit, is_negative_zero, unique,
+};
 
 /// Name of the arm that runs the control a second time; no control or candidate may take it.
 pub const AA_ARM: &str = "native-aa";
@@ -67,12 +72,13 @@ impl Protocol {
     pub fn validate(&self) -> Result<(), ProtocolError> {
         check_schema(Some(&self.schema))?;
         check_name("name", &self.name)?;
+        check_text("description", &self.description)?;
         let alpha = self.family_alpha;
         require(
-            alpha > 0.0 && alpha < 1.0,
+            alpha > 0.0 && alpha <= 0.5,
             "family_alpha",
             alpha,
-            "0 < family_alpha < 1",
+            "0 < family_alpha <= 0.5",
         )?;
         self.check_models()?;
         self.check_controls()?;
@@ -122,14 +128,7 @@ impl Protocol {
         )?;
         unique("controls", self.controls.iter().map(String::as_str))?;
         for (i, control) in self.controls.iter().enumerate() {
-            let field = format!("controls[{i}]");
-            check_name(&field, control)?;
-            require(
-                control != AA_ARM,
-                &field,
-                format!("`{control}`"),
-                "a name other than that of the second native run",
-            )?;
+            check_control(&format!("controls[{i}]"), control)?;
         }
         Ok(())
     }
@@ -155,7 +154,8 @@ impl Protocol {
                 "each recipe once",
             )?;
         }
-        Ok(())
+        let candidates = self.candidates.iter().map(|candidate| &candidate.name);
+        check_arm_names(self.controls.iter().chain(candidates))
     }
 
     fn check_candidate(&self, i: usize, given: &ProtocolCandidate) -> Result<(), ProtocolError> {
@@ -274,7 +274,7 @@ impl Protocol {
         check_upper_limit("retrieval", &self.rules.retrieval)?;
         let net = self.rules.net_change.limit;
         require(
-            net > -1.0 && net <= 0.0,
+            net > -1.0 && net <= 0.0 && !is_negative_zero(net),
             "rules.net_change.limit",
             net,
             "-1 < limit <= 0",
@@ -290,6 +290,12 @@ impl Protocol {
             "rules.nll.limit",
             nll.limit,
             expected,
+        )?;
+        require(
+            nll.resamples <= MAX_RESAMPLES,
+            "rules.nll.resamples",
+            nll.resamples,
+            format!("at most {MAX_RESAMPLES}"),
         )?;
         // Fewer, and the quantile of the bound lies outside the resamples.
         let tail = f64::from(nll.resamples) * self.alpha(RuleName::Nll);
@@ -307,12 +313,7 @@ impl Protocol {
     fn check_assay(&self) -> Result<(), ProtocolError> {
         let assay = &self.assay_sensitivity;
         for (field, found) in [("math", assay.math), ("retrieval", assay.retrieval)] {
-            require(
-                (0.0..=1.0).contains(&found),
-                &format!("assay_sensitivity.{field}"),
-                found,
-                "a proportion from 0 to 1",
-            )?;
+            check_proportion(&format!("assay_sensitivity.{field}"), found)?;
         }
         Ok(())
     }
@@ -326,6 +327,9 @@ impl Protocol {
                 let expected = "FIRST-SECOND, two different declared candidates";
                 return require(false, &field, found, expected);
             };
+            let readings = self.contrast_readings(text).count();
+            let expected = "a contrast that can be read in one way only";
+            require(readings == 1, &field, &found, expected)?;
             let mut pair = [&first.name, &second.name];
             pair.sort();
             require(

@@ -1,9 +1,10 @@
 //! Protocols as files: TOML and JSON, and the ones that are built in.
 
+use super::protocol_check::require;
 use super::{PROTOCOL_SCHEMA, Protocol, ProtocolError};
 
 /// Built-in protocols, in the order in which they are listed.
-const BUILTIN: [(&str, &str); 6] = [
+const BUILTIN: [(&str, &str); 7] = [
     ("reference", include_str!("../../protocols/reference.toml")),
     (
         "study-two-models",
@@ -21,6 +22,7 @@ const BUILTIN: [(&str, &str); 6] = [
         "reference-wikitext",
         include_str!("../../protocols/reference-wikitext.toml"),
     ),
+    ("demo", include_str!("../../protocols/demo.toml")),
     ("smoke", include_str!("../../protocols/smoke.toml")),
 ];
 
@@ -55,6 +57,7 @@ impl Protocol {
     /// [`ProtocolError::NewerSchema`] for another document or version, and whatever
     /// [`Protocol::validate`] finds.
     pub fn from_toml(text: &str) -> Result<Protocol, ProtocolError> {
+        let text = without_mark(text);
         let syntax = |error: toml::de::Error| ProtocolError::Syntax {
             format: "TOML",
             message: error.to_string().trim_end().to_owned(),
@@ -71,6 +74,7 @@ impl Protocol {
     /// # Errors
     /// As [`Protocol::from_toml`].
     pub fn from_json(text: &str) -> Result<Protocol, ProtocolError> {
+        let text = without_mark(text);
         let syntax = |error: serde_json::Error| ProtocolError::Syntax {
             format: "JSON",
             message: error.to_string(),
@@ -81,6 +85,36 @@ impl Protocol {
         protocol.validate()?;
         Ok(protocol)
     }
+
+    /// The protocol as a TOML file with a comment that says what its digest covers. It reads back
+    /// to the same protocol.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Field`] for a seed that TOML cannot hold.
+    pub fn to_toml(&self) -> Result<String, ProtocolError> {
+        let most = i64::MAX as u64;
+        for (field, seed) in [("seed", self.seed), ("rules.nll.seed", self.rules.nll.seed)] {
+            let expected = format!("at most {most} in TOML");
+            require(seed <= most, field, seed, expected)?;
+        }
+        let body = toml::to_string(self).map_err(|error| ProtocolError::Syntax {
+            format: "TOML",
+            message: error.to_string(),
+        })?;
+        Ok(format!("{DIGEST_COMMENT}{body}"))
+    }
+}
+
+/// Head of every TOML protocol that is written.
+const DIGEST_COMMENT: &str = "\
+# The digest of this protocol is the SHA-256 of its canonical JSON: every field below, name,
+# description and seeds included, with sorted keys and without white space. Comments, the order of
+# keys, layout and the choice of TOML or JSON are outside of it: `kvassay protocol show` prints it.
+";
+
+/// The text behind a byte order mark, which some editors put before everything else.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// Accepts exactly the schema and version that this crate knows.

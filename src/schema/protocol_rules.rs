@@ -80,6 +80,21 @@ impl Protocol {
         }
     }
 
+    /// Declares limit and divisor of a rule.
+    pub fn set_rule(&mut self, rule: RuleName, limit: f64, divisor: u32) {
+        let rules = &mut self.rules;
+        let counted = match rule {
+            RuleName::GrossLoss => &mut rules.gross_loss,
+            RuleName::NetChange => &mut rules.net_change,
+            RuleName::Retrieval => &mut rules.retrieval,
+            RuleName::Nll => {
+                (rules.nll.limit, rules.nll.divisor) = (limit, divisor);
+                return;
+            }
+        };
+        (counted.limit, counted.divisor) = (limit, divisor);
+    }
+
     /// Least divisor of a rule: models x candidates x objectives for `gross_loss` and
     /// `net_change`, models x candidates for `nll` and `retrieval`.
     pub fn least_divisor(&self, rule: RuleName) -> u64 {
@@ -113,9 +128,17 @@ impl Protocol {
     /// The two candidates of a contrast written `FIRST-SECOND`; `None` unless both are declared
     /// and differ. Candidate names may themselves hold a hyphen.
     pub fn contrast(&self, text: &str) -> Option<(&ProtocolCandidate, &ProtocolCandidate)> {
+        self.contrast_readings(text).next()
+    }
+
+    /// Every way to read a contrast, a hyphen in candidate names being what makes several.
+    pub(super) fn contrast_readings(
+        &self,
+        text: &str,
+    ) -> impl Iterator<Item = (&ProtocolCandidate, &ProtocolCandidate)> {
         let named = |name: &str| self.candidates.iter().find(|c| c.name == name);
         text.match_indices('-')
-            .find_map(|(at, _)| named(&text[..at]).zip(named(&text[at + 1..])))
+            .filter_map(move |(at, _)| named(&text[..at]).zip(named(&text[at + 1..])))
             .filter(|(first, second)| first.name != second.name)
     }
 

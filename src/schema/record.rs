@@ -1,11 +1,12 @@
 //! Records: one line per case of one arm.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::KvTotals;
 
 /// Why generation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
     /// A stop token.
@@ -18,14 +19,14 @@ pub enum Finish {
 
 /// One final record. Fields that a panel does not have are absent. No clock time and no attempt
 /// count, so that a resumed run ends with the same bytes as an uninterrupted one.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
     /// Case name.
     pub case: String,
     /// SHA-256 of the case's line in the panel file.
     pub case_sha256: String,
-    /// Number of prompt tokens.
+    /// Number of prompt tokens; 0 for imported records, whose harness does not say.
     pub prompt_tokens: u32,
     /// Retrieval: depth of the needle.
     #[serde(default, skip_serializing_if = "Option::is_none")]

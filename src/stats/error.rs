@@ -83,6 +83,37 @@ pub enum StatsError {
         /// Margin given.
         margin: f64,
     },
+    /// A limit outside the open interval of differences.
+    #[error("limit is {limit}, expected -1 < limit < 1")]
+    Limit {
+        /// Limit given.
+        limit: f64,
+    },
+    /// Rates that are no probabilities of three outcomes.
+    #[error(
+        "loss and gain rates are {loss} and {gain}, expected two rates from 0 to 1 that add up to \
+         at most 1"
+    )]
+    Rates {
+        /// Loss rate given.
+        loss: f64,
+        /// Gain rate given.
+        gain: f64,
+    },
+    /// A power outside its open interval.
+    #[error("power is {power}, expected 0 < power < 1")]
+    Power {
+        /// Power given.
+        power: f64,
+    },
+    /// A mean or standard deviation that no document can have.
+    #[error("mean is {mean} and sd {sd}, expected finite numbers and sd at least 0")]
+    Spread {
+        /// Mean given.
+        mean: f64,
+        /// Standard deviation given.
+        sd: f64,
+    },
     /// Paired lists of different lengths.
     #[error("{native} native values and {candidate} candidate values, expected as many of each")]
     LengthMismatch {

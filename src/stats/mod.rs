@@ -13,18 +13,26 @@ mod error;
 mod exact;
 mod holm;
 mod normal;
+mod power;
 mod resample;
 mod rng;
 mod tango;
 
 pub use binomial::{ln_binomial_cdf, ln_binomial_pmf, ln_binomial_sf};
 pub use bootstrap::{
-    BootstrapBound, BootstrapPlan, BootstrapTest, bootstrap_difference_test, bootstrap_ratio_bound,
+    BootstrapBound, BootstrapInterval, BootstrapPlan, BootstrapTest, bootstrap_difference_interval,
+    bootstrap_difference_test, bootstrap_ratio_bound, bootstrap_ratio_bounds,
 };
 pub use clopper_pearson::{clopper_pearson_lower, clopper_pearson_upper};
 pub use error::{MAX_COUNT, MAX_RESAMPLES, StatsError};
 pub use exact::{PValue, SignTest, mcnemar_exact, sign_test, sign_test_differences};
 pub use holm::{holm, holm_log10};
+pub use power::{
+    AssumedIncrease, Criterion, MAX_PAIRS_SOUGHT, Needed, PassProbability, Rates, SimulatedPower,
+    Simulation, documents_for_increase, largest_passing_lost, largest_passing_net_loss,
+    least_passing_gained, loss_pass_probability, net_pass_probability, pairs_for_loss,
+    pairs_for_net_change, simulate_increase,
+};
 pub use rng::CounterRng;
 pub use tango::{NonInferiority, tango_bound, tango_interval, tango_noninferiority, tango_score};
 

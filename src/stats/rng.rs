@@ -59,6 +59,18 @@ impl CounterRng {
         }
     }
 
+    /// A number uniform on (0, 1), both ends excluded: the middle of one of 2^52 equal parts.
+    pub fn unit(&mut self) -> f64 {
+        ((self.next_u64() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
+    }
+
+    /// A standard normal number, by the polar form of two uniform ones (Box & Muller 1958, Ann.
+    /// Math. Stat. 29:610-611). Takes two numbers of the stream.
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * self.unit().ln()).sqrt();
+        radius * (2.0 * std::f64::consts::PI * self.unit()).cos()
+    }
+
     /// Puts a slice into an order drawn uniformly from all orders (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
@@ -136,6 +148,18 @@ mod tests {
         assert_eq!(rng.below(0), 0);
         assert_eq!(rng.below(1), 0);
         assert!((0..100).any(|_| rng.below(u64::MAX) > u64::MAX / 2));
+    }
+
+    #[test]
+    fn normal_numbers_have_their_moments() {
+        let mut rng = CounterRng::new(3, 0);
+        let values: Vec<f64> = (0..40_000).map(|_| rng.normal()).collect();
+        let moment = |k: i32| values.iter().map(|z| z.powi(k)).sum::<f64>() / 40_000.0;
+        // Four standard errors of each moment: sqrt(1), sqrt(2), sqrt(96) over 200.
+        assert!(moment(1).abs() < 0.02);
+        assert!((moment(2) - 1.0).abs() < 0.03);
+        assert!((moment(4) - 3.0).abs() < 0.2);
+        assert!((0..1_000).all(|_| (f64::MIN_POSITIVE..1.0).contains(&rng.unit())));
     }
 
     #[test]

@@ -101,6 +101,54 @@ impl Pairs {
     }
 }
 
+/// How close score and quantile must be before the bound itself decides.
+const NEAR_TIE: f64 = 1e-6;
+
+/// Whether lower bounds of tables of `n` pairs are at least a limit: the same answer as
+/// [`tango_bound`] gives, by one score instead of a bisection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LowerBoundTest {
+    n: u64,
+    alpha: f64,
+    z: f64,
+    limit: f64,
+}
+
+impl LowerBoundTest {
+    /// Tables of `1 <= n <= MAX_COUNT` pairs.
+    ///
+    /// # Errors
+    /// Alpha outside (0, 1/2], a limit outside (-1, 1).
+    pub(super) fn new(n: u64, alpha: f64, limit: f64) -> Result<Self, StatsError> {
+        if !(alpha > 0.0 && alpha <= 0.5) {
+            return Err(StatsError::AlphaAboveHalf { alpha });
+        }
+        if !(limit > -1.0 && limit < 1.0) {
+            return Err(StatsError::Limit { limit });
+        }
+        Ok(LowerBoundTest {
+            n,
+            alpha,
+            z: upper_quantile(alpha),
+            limit,
+        })
+    }
+
+    /// Whether the lower bound is at least the limit; false for tables that do not exist. The score
+    /// falls in the difference, so that it exceeds `z` at the limit where the bound lies above it.
+    pub(super) fn passes(self, lost: u64, gained: u64) -> bool {
+        let Ok(pairs) = Pairs::new(lost, gained, self.n) else {
+            return false;
+        };
+        let score = pairs.score(self.limit);
+        if (score - self.z).abs() > NEAR_TIE {
+            return score > self.z;
+        }
+        tango_bound(lost, gained, self.n, self.alpha, Side::Lower)
+            .is_ok_and(|bound| bound >= self.limit)
+    }
+}
+
 /// Score statistic for the hypothesis that the paired difference `(gained - lost) / n` is `delta`.
 ///
 /// `T(delta) = (gained - lost - n delta) / sqrt(n (2 q + delta (1 - delta)))` with `q` the

@@ -1,14 +1,12 @@
 //! Whole JSON documents, replaced in one step.
 
-use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::StoreError;
-use super::file::{RunFile, sync_dir, write_synced};
+use super::file::{Disk, SystemDisk, write_synced};
 
 /// Writes `value` as indented JSON to `path`, atomically: after a crash at any moment the file
 /// holds the old document or the new one. The bytes depend on `value` alone.
@@ -20,14 +18,19 @@ pub fn write_json_atomic<T>(path: &Path, value: &T) -> Result<(), StoreError>
 where
     T: Serialize + DeserializeOwned + PartialEq,
 {
-    let bytes = document(path, value)?;
-    replace(path, &bytes, |path| {
-        Ok(Box::new(File::create(path)?) as Box<dyn RunFile>)
-    })
+    replace(&SystemDisk, path, &document(path, value)?)
 }
 
-/// JSON has no NaN: what does not read back as it was must not be written.
-fn document<T>(path: &Path, value: &T) -> Result<Vec<u8>, StoreError>
+/// Writes `bytes` to `path`, atomically, as [`write_json_atomic`] does.
+///
+/// # Errors
+/// [`StoreError::Io`]; the file is as before then.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    replace(&SystemDisk, path, bytes)
+}
+
+/// The bytes of a document. JSON has no NaN: what does not read back as it was must not be written.
+pub(super) fn document<T>(path: &Path, value: &T) -> Result<Vec<u8>, StoreError>
 where
     T: Serialize + DeserializeOwned + PartialEq,
 {
@@ -49,34 +52,38 @@ pub(super) fn temporary(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.tmp"))
 }
 
-/// Writes a temporary file in the same directory, syncs, renames, syncs the directory.
-fn replace(
-    path: &Path,
-    bytes: &[u8],
-    open: impl FnOnce(&Path) -> io::Result<Box<dyn RunFile>>,
-) -> Result<(), StoreError> {
-    let temporary = temporary(path);
-    let written = open(&temporary).and_then(|mut file| write_synced(file.as_mut(), bytes));
-    if let Err(source) = written {
-        // Best effort: a leftover is overwritten by the next write.
-        let _ = fs::remove_file(&temporary);
-        return Err(StoreError::Io {
-            path: path.to_owned(),
-            action: "write",
-            source,
-        });
-    }
-    fs::rename(&temporary, path).map_err(StoreError::io(path, "rename into place"))?;
-    let dir = match path.parent() {
+/// The folder that holds `path`.
+pub(super) fn folder(path: &Path) -> &Path {
+    match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
         _ => Path::new("."),
-    };
-    sync_dir(dir).map_err(StoreError::io(dir, "sync"))
+    }
+}
+
+/// Writes a temporary file in the same directory, syncs, renames, syncs the directory.
+pub(super) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let temporary = temporary(path);
+    let written = disk
+        .create(&temporary)
+        .and_then(|mut file| write_synced(file.as_mut(), bytes));
+    if let Err(source) = written {
+        // Best effort: a leftover is overwritten by the next write.
+        let _ = disk.remove(&temporary);
+        return Err(StoreError::io(path, "write")(source));
+    }
+    if let Err(error) = disk.rename(&temporary, path) {
+        let _ = disk.remove(&temporary);
+        return Err(StoreError::io(path, "rename into place")(error));
+    }
+    let dir = folder(path);
+    disk.sync_dir(dir).map_err(StoreError::io(dir, "sync"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::file::fake::SmallDisk;
+    use std::fs;
+
+    use super::super::faulty::{Fault, FaultyDisk, Kind};
     use super::*;
     use crate::schema::{CALIBRATION_SCHEMA, Calibration, LayerAbsmax};
 
@@ -117,23 +124,38 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_fills_at_any_byte_leaves_the_old_document() {
+    fn a_disk_that_fails_at_any_call_leaves_the_old_document_or_the_new_one() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("c.json");
-        write_json_atomic(&path, &calibration(1.0)).unwrap();
-        let before = fs::read(&path).unwrap();
-        let bytes = document(&path, &calibration(2.0)).unwrap();
-        for capacity in 0..=bytes.len() {
-            let disk = SmallDisk {
-                capacity,
-                at_once: 7,
-                sync_fails: capacity == bytes.len(),
-                ..SmallDisk::default()
-            };
-            let error = replace(&path, &bytes, |_| Ok(Box::new(disk))).unwrap_err();
-            assert!(error.is_system(), "{error}");
-            assert_eq!(fs::read(&path).unwrap(), before, "capacity {capacity}");
+        let documents = [1.0, 2.0].map(|k| document(&path, &calibration(k)).unwrap());
+        for kind in Kind::FAILURES {
+            // Create, write, sync, rename, sync the folder.
+            for call in 0..5 {
+                fs::write(&path, &documents[0]).unwrap();
+                let disk = FaultyDisk::new(Fault::once(call, kind));
+                let error = replace(&disk, &path, &documents[1]).unwrap_err();
+                assert!(error.is_system(), "{error}");
+                let found = fs::read(&path).unwrap();
+                assert!(documents.contains(&found), "{kind:?} at call {call}");
+                assert!(
+                    call >= 3 || found == documents[0],
+                    "{kind:?} at call {call}"
+                );
+            }
         }
+    }
+
+    #[test]
+    fn a_folder_in_the_way_is_named_and_nothing_is_left_behind() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("c.json");
+        fs::create_dir(&path).unwrap();
+        let error = write_atomic(&path, b"text").unwrap_err();
+        assert!(
+            error.to_string().contains("c.json: cannot rename"),
+            "{error}"
+        );
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -1,25 +1,71 @@
 //! Stored JSON documents: schema names and versions.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::schema::{CERTIFICATE_SCHEMA, Certificate, parse_strict};
+
 use super::StoreError;
+
+/// Most bytes of a document: the largest ones hold a few hundred bytes per layer of a model.
+pub(super) const MOST_BYTES: u64 = 64 << 20;
+
+/// Reads a certificate that may lie anywhere and come from anyone: of limited size, without
+/// doubled keys and unknown fields.
+///
+/// # Errors
+/// [`StoreError::Io`], [`StoreError::TooLarge`], [`StoreError::Newer`], [`StoreError::Schema`];
+/// [`StoreError::Json`] with line and column.
+pub fn read_certificate(path: &Path) -> Result<Certificate, StoreError> {
+    match read(path, CERTIFICATE_SCHEMA)? {
+        Some((certificate, _)) => Ok(certificate),
+        None => Err(StoreError::io(path, "read")(io::ErrorKind::NotFound.into())),
+    }
+}
+
+/// Reads a document of any schema as a tree: of limited size and without doubled keys.
+///
+/// # Errors
+/// As [`read_limited`]; [`StoreError::Json`] with line and column.
+pub fn read_tree(path: &Path) -> Result<Value, StoreError> {
+    parse_strict(&read_limited(path)?).map_err(StoreError::json(path))
+}
+
+/// The bytes of a file that is no larger than a document may be.
+///
+/// # Errors
+/// [`StoreError::Io`], [`StoreError::TooLarge`].
+pub fn read_limited(path: &Path) -> Result<Vec<u8>, StoreError> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(StoreError::io(path, "read"))?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(StoreError::TooLarge {
+            path: path.to_owned(),
+            most: MOST_BYTES,
+        });
+    }
+    Ok(bytes)
+}
 
 /// Reads a document of exactly the schema `expected`; `None` where there is no file.
 pub(super) fn read<T: DeserializeOwned>(
     path: &Path,
     expected: &'static str,
 ) -> Result<Option<(T, Vec<u8>)>, StoreError> {
-    let bytes = match fs::read(path) {
+    let bytes = match read_limited(path) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(StoreError::io(path, "read")(error)),
+        Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
     };
-    let tree: Value = serde_json::from_slice(&bytes).map_err(StoreError::json(path))?;
+    let tree = parse_strict(&bytes).map_err(StoreError::json(path))?;
     check(path, &tree, expected)?;
     // Read from the text again: errors in fields then name their line.
     let document = serde_json::from_slice(&bytes).map_err(StoreError::json(path))?;

@@ -49,6 +49,19 @@ pub enum StoreError {
         /// Directory.
         path: PathBuf,
     },
+    /// The run, or an arm of it, began under another protocol.
+    #[error(
+        "{path}: began under protocol {found}, expected {expected}: records stand under the \
+         protocol of their run; start another run for another protocol"
+    )]
+    OtherProtocol {
+        /// The stored manifest, or what stood before the arm's first record.
+        path: PathBuf,
+        /// Name and digest of the protocol that stood.
+        found: String,
+        /// Name and digest of the protocol at hand.
+        expected: String,
+    },
     /// The run was made under other conditions.
     #[error("{path}: the stored run differs from this one: {}", list(.differences))]
     OtherRun {
@@ -76,6 +89,14 @@ pub enum StoreError {
         found: String,
         /// Schema that belongs there.
         expected: &'static str,
+    },
+    /// A file larger than any document is.
+    #[error("{path}: found more than {most} bytes, expected a document")]
+    TooLarge {
+        /// File.
+        path: PathBuf,
+        /// Most bytes of a document.
+        most: u64,
     },
     /// Not the JSON that belongs there.
     #[error("{path}: {source}")]

@@ -1,8 +1,71 @@
-//! The narrow seam to files that are written, so that a full disk can stand in for a good one.
+//! The narrow seam to whatever a run directory writes to, so that a disk that fails can stand in
+//! for a good one. Every call that changes what is on the disk goes through it; reading does not.
 
-use std::fs::File;
+use std::fmt::Debug;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
+
+/// Changes files and folders. Every method returns what the operating system says.
+pub(crate) trait Disk: Debug + Send + Sync {
+    /// Opens a file to be written from its beginning; what it held is gone.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn RunFile>>;
+
+    /// Opens or creates a file to be written at its end.
+    fn append(&self, path: &Path) -> io::Result<Box<dyn RunFile>>;
+
+    /// Cuts a file to `length` bytes and returns when the cut is on the disk.
+    fn cut(&self, path: &Path, length: u64) -> io::Result<()>;
+
+    /// Gives a file another name and replaces what has that name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Creates a folder in an existing one.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a folder survive a power cut.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The operating system's file systems.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SystemDisk;
+
+impl Disk for SystemDisk {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn RunFile>> {
+        Ok(Box::new(File::create(path)?))
+    }
+
+    fn append(&self, path: &Path) -> io::Result<Box<dyn RunFile>> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Box::new(file))
+    }
+
+    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
+        let file = OpenOptions::new().append(true).open(path)?;
+        file.set_len(length)?;
+        file.sync_data()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+}
 
 /// A file being written at its end.
 pub trait RunFile: Send {
@@ -40,11 +103,6 @@ pub(super) fn write_synced(file: &mut dyn RunFile, mut bytes: &[u8]) -> io::Resu
         }
     }
     file.sync()
-}
-
-/// Makes new names in `dir` survive a power cut.
-pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]

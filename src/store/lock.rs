@@ -10,7 +10,7 @@ use super::StoreError;
 /// and is always empty.
 #[derive(Debug)]
 pub(super) struct WriterLock {
-    _file: File,
+    file: File,
 }
 
 impl WriterLock {
@@ -22,12 +22,21 @@ impl WriterLock {
             .open(path)
             .map_err(StoreError::io(path, "open"))?;
         match file.try_lock() {
-            Ok(()) => Ok(WriterLock { _file: file }),
+            Ok(()) => Ok(WriterLock { file }),
             Err(TryLockError::WouldBlock) => Err(StoreError::Locked {
                 lock: path.to_owned(),
             }),
             Err(TryLockError::Error(error)) => Err(StoreError::io(path, "lock")(error)),
         }
+    }
+}
+
+impl Drop for WriterLock {
+    /// Lets go of the lock itself: closing the file would not, as long as a process that is just
+    /// being started has inherited it.
+    fn drop(&mut self) {
+        // Closing follows, which lets go in all other cases.
+        let _ = self.file.unlock();
     }
 }
 
@@ -46,5 +55,16 @@ mod tests {
         assert!(!error.is_system());
         drop(first);
         WriterLock::acquire(&path).unwrap();
+    }
+
+    #[test]
+    fn an_inherited_handle_does_not_hold_it() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("run.lock");
+        let first = WriterLock::acquire(&path).unwrap();
+        let inherited = first.file.try_clone().unwrap();
+        drop(first);
+        WriterLock::acquire(&path).unwrap();
+        drop(inherited);
     }
 }

@@ -1,12 +1,12 @@
 //! Record files: append a batch, sync, and pick up again after any interruption.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::schema::Record;
 
-use super::file::{RunFile, write_synced};
+use super::file::{Disk, RunFile, write_synced};
 use super::record::{outcome_fault, parse, push_line, whole_lines};
 use super::resume::{CaseKey, remaining};
 use super::{PlanFault, StoreError};
@@ -33,8 +33,9 @@ impl std::fmt::Debug for RecordLog {
 
 impl RecordLog {
     /// Opens or creates the file at `path`: drops a torn last line and checks that every other
-    /// line is a final record and the one which the plan has there.
-    pub(super) fn open(path: &Path, plan: &[CaseKey]) -> Result<Self, StoreError> {
+    /// line is a final record and the one which the plan has there. Those lines are on the disk
+    /// when this returns: a killed run may have written them and not come to syncing.
+    pub(super) fn open(disk: &dyn Disk, path: &Path, plan: &[CaseKey]) -> Result<Self, StoreError> {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -42,15 +43,14 @@ impl RecordLog {
         };
         let whole = whole_lines(&bytes);
         let done = check(path, &bytes[..whole], plan)?;
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .map_err(StoreError::io(path, "open"))?;
+        let mut file = disk.append(path).map_err(StoreError::io(path, "open"))?;
         if whole < bytes.len() {
-            truncate(&file, whole).map_err(StoreError::io(path, "drop the torn last line of"))?;
+            disk.cut(path, whole as u64)
+                .map_err(StoreError::io(path, "drop the torn last line of"))?;
+        } else if whole > 0 {
+            file.sync().map_err(StoreError::io(path, "sync"))?;
         }
-        Ok(RecordLog::on(path, Box::new(file), plan, done))
+        Ok(RecordLog::on(path, file, plan, done))
     }
 
     fn on(path: &Path, file: Box<dyn RunFile>, plan: &[CaseKey], done: usize) -> Self {
@@ -145,11 +145,6 @@ fn plan_error(path: &Path, mut fault: PlanFault, before: usize) -> StoreError {
         path: path.to_owned(),
         fault,
     }
-}
-
-fn truncate(file: &File, length: usize) -> io::Result<()> {
-    file.set_len(length as u64)?;
-    file.sync_data()
 }
 
 #[cfg(test)]

@@ -8,7 +8,10 @@
 mod atomic;
 mod document;
 mod error;
+#[cfg(test)]
+pub(crate) mod faulty;
 mod file;
+mod import;
 mod lock;
 mod log;
 mod manifest;
@@ -18,10 +21,16 @@ mod run;
 #[cfg(test)]
 pub(crate) mod samples;
 
-pub use atomic::write_json_atomic;
+pub use atomic::{write_atomic, write_json_atomic};
+pub use document::{read_certificate, read_limited, read_tree};
 pub use error::StoreError;
 pub use file::RunFile;
+#[cfg(test)]
+pub(crate) use file::{Disk, SystemDisk};
+pub use import::IMPORT_FILE;
 pub use log::RecordLog;
 pub use manifest::{Difference, differences};
 pub use resume::{CaseKey, PlanFault, remaining};
-pub use run::{CALIBRATION_FILE, LOCK_FILE, MANIFEST_FILE, RunDir, StoredRecords};
+pub use run::{
+    CALIBRATION_FILE, LOCK_FILE, MANIFEST_FILE, PANELS_DIR, RunDir, StoredRecords, start_path,
+};

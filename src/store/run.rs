@@ -1,9 +1,13 @@
 //! A run directory.
 
+mod start;
+
+pub use start::start_path;
+
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,14 +18,19 @@ use crate::schema::{
 };
 
 use super::StoreError;
-use super::atomic::{temporary, write_json_atomic};
+use super::atomic;
 use super::document;
-use super::file::sync_dir;
+use super::file::{Disk, SystemDisk};
 use super::lock::WriterLock;
 use super::log::RecordLog;
 use super::manifest::differences;
 use super::record::{parse, whole_lines};
 use super::resume::CaseKey;
+
+mod folders;
+mod repair;
+
+use folders::{check_vacant, make_dir, make_dir_all};
 
 /// The manifest's file name.
 pub const MANIFEST_FILE: &str = "run.json";
@@ -30,8 +39,8 @@ pub const CALIBRATION_FILE: &str = "calibration.json";
 /// The writer's lock: always empty, and left in place.
 pub const LOCK_FILE: &str = "run.lock";
 
-/// Most names listed where files are in the way.
-const NAMES_SHOWN: usize = 3;
+/// Folder of the materialised panels.
+pub const PANELS_DIR: &str = "panels";
 
 /// A run directory: created, continued, or opened to be read.
 ///
@@ -41,6 +50,7 @@ const NAMES_SHOWN: usize = 3;
 pub struct RunDir {
     path: PathBuf,
     manifest: Manifest,
+    disk: Arc<dyn Disk>,
     lock: Mutex<Option<WriterLock>>,
 }
 
@@ -60,22 +70,51 @@ impl RunDir {
     /// [`StoreError::HoldsRun`], [`StoreError::ForeignFiles`], [`StoreError::Locked`] or
     /// [`StoreError::Io`].
     pub fn create(path: &Path, manifest: &Manifest) -> Result<Self, StoreError> {
+        RunDir::create_on(Arc::new(SystemDisk), path, manifest)
+    }
+
+    /// As [`RunDir::create`], on `disk`.
+    pub(crate) fn create_on(
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        manifest: &Manifest,
+    ) -> Result<Self, StoreError> {
         check_vacant(path)?;
-        fs::create_dir_all(path).map_err(StoreError::io(path, "create"))?;
+        make_dir_all(disk.as_ref(), path)?;
         let lock = WriterLock::acquire(&path.join(LOCK_FILE))?;
         // Another process may have been here between the first look and the lock.
         check_vacant(path)?;
-        write_json_atomic(&path.join(MANIFEST_FILE), manifest)?;
-        Ok(RunDir::new(path, manifest.clone(), Some(lock)))
+        let file = path.join(MANIFEST_FILE);
+        atomic::replace(disk.as_ref(), &file, &atomic::document(&file, manifest)?)?;
+        Ok(RunDir::new(disk, path, manifest.clone(), Some(lock)))
     }
 
     /// Continues the run in `path`, which must have been started with an equal manifest.
     ///
     /// # Errors
-    /// [`StoreError::OtherRun`] lists every field that differs; else as [`RunDir::open`] and
-    /// [`StoreError::Locked`].
+    /// [`StoreError::OtherProtocol`], [`StoreError::OtherRun`] with every field that differs; else
+    /// as [`RunDir::open`] and [`StoreError::Locked`].
     pub fn resume(path: &Path, manifest: &Manifest) -> Result<Self, StoreError> {
-        let run = RunDir::open(path)?;
+        RunDir::resume_on(Arc::new(SystemDisk), path, manifest)
+    }
+
+    /// As [`RunDir::resume`], on `disk`.
+    pub(crate) fn resume_on(
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        manifest: &Manifest,
+    ) -> Result<Self, StoreError> {
+        let run = RunDir::open_on(disk, path)?;
+        let of = |manifest: &Manifest| {
+            format!("{} {}", manifest.protocol.name, manifest.protocol_sha256)
+        };
+        if run.manifest.protocol_sha256 != manifest.protocol_sha256 {
+            return Err(StoreError::OtherProtocol {
+                path: path.join(MANIFEST_FILE),
+                found: of(&run.manifest),
+                expected: of(manifest),
+            });
+        }
         let differences = differences(&run.manifest, manifest);
         if !differences.is_empty() {
             return Err(StoreError::OtherRun {
@@ -84,6 +123,7 @@ impl RunDir {
             });
         }
         run.lock_for_writing()?;
+        run.repair()?;
         Ok(run)
     }
 
@@ -93,19 +133,24 @@ impl RunDir {
     /// [`StoreError::NoRun`], [`StoreError::Newer`], [`StoreError::Schema`],
     /// [`StoreError::Json`] or [`StoreError::Io`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        RunDir::open_on(Arc::new(SystemDisk), path)
+    }
+
+    fn open_on(disk: Arc<dyn Disk>, path: &Path) -> Result<Self, StoreError> {
         let file = path.join(MANIFEST_FILE);
         match document::read(&file, MANIFEST_SCHEMA)? {
-            Some((manifest, _)) => Ok(RunDir::new(path, manifest, None)),
+            Some((manifest, _)) => Ok(RunDir::new(disk, path, manifest, None)),
             None => Err(StoreError::NoRun {
                 path: path.to_owned(),
             }),
         }
     }
 
-    fn new(path: &Path, manifest: Manifest, lock: Option<WriterLock>) -> Self {
+    fn new(disk: Arc<dyn Disk>, path: &Path, manifest: Manifest, lock: Option<WriterLock>) -> Self {
         RunDir {
             path: path.to_owned(),
             manifest,
+            disk,
             lock: Mutex::new(lock),
         }
     }
@@ -133,10 +178,10 @@ impl RunDir {
     ) -> Result<RecordLog, StoreError> {
         self.lock_for_writing()?;
         let relative = record_path(arm, panel)?;
-        self.make_dirs(&["arms", arm])?;
-        let log = RecordLog::open(&self.path.join(relative), plan)?;
-        let dir = self.path.join("arms").join(arm);
-        sync_dir(&dir).map_err(StoreError::io(&dir, "sync"))?;
+        let dir = self.make_dirs(&["arms", arm])?;
+        let disk = self.disk.as_ref();
+        let log = RecordLog::open(disk, &self.path.join(relative), plan)?;
+        disk.sync_dir(&dir).map_err(StoreError::io(&dir, "sync"))?;
         Ok(log)
     }
 
@@ -187,6 +232,17 @@ impl RunDir {
             ENGAGEMENT_SCHEMA,
             engagement,
         )
+    }
+
+    /// Writes the materialised panel `name`, atomically.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Name`], [`StoreError::Locked`].
+    pub fn write_panel(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        check_name(name)?;
+        self.lock_for_writing()?;
+        let path = self.make_dirs(&[PANELS_DIR])?.join(format!("{name}.jsonl"));
+        atomic::replace(self.disk.as_ref(), &path, bytes)
     }
 
     /// An arm's proof of engagement, where there is one.
@@ -267,7 +323,7 @@ impl RunDir {
         Ok((bytes, digest))
     }
 
-    fn read<T: DeserializeOwned>(
+    pub(super) fn read<T: DeserializeOwned>(
         &self,
         relative: &str,
         schema: &'static str,
@@ -276,7 +332,7 @@ impl RunDir {
         Ok(found.map(|(value, _)| value))
     }
 
-    fn write<T>(
+    pub(super) fn write<T>(
         &self,
         dirs: &[&str],
         file: &str,
@@ -289,25 +345,21 @@ impl RunDir {
         self.lock_for_writing()?;
         let path = self.make_dirs(dirs)?.join(file);
         document::check_overwrite(&path, schema)?;
-        write_json_atomic(&path, value)
+        let bytes = atomic::document(&path, value)?;
+        atomic::replace(self.disk.as_ref(), &path, &bytes)
     }
 
-    /// Makes `dirs`, each inside the one before, and syncs the directory that holds a new one.
-    fn make_dirs(&self, dirs: &[&str]) -> Result<PathBuf, StoreError> {
+    /// Makes `dirs`, each inside the one before.
+    pub(super) fn make_dirs(&self, dirs: &[&str]) -> Result<PathBuf, StoreError> {
         let mut path = self.path.clone();
         for name in dirs {
-            let parent = path.clone();
             path.push(name);
-            match fs::create_dir(&path) {
-                Ok(()) => sync_dir(&parent).map_err(StoreError::io(&parent, "sync"))?,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(StoreError::io(&path, "create")(error)),
-            }
+            make_dir(self.disk.as_ref(), &path)?;
         }
         Ok(path)
     }
 
-    fn lock_for_writing(&self) -> Result<(), StoreError> {
+    pub(super) fn lock_for_writing(&self) -> Result<(), StoreError> {
         // The lock is a file handle: nothing a panicking thread could have left half done.
         let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_none() {
@@ -317,52 +369,7 @@ impl RunDir {
     }
 }
 
-/// Refuses a directory that holds anything but what an interrupted `create` leaves behind.
-fn check_vacant(path: &Path) -> Result<(), StoreError> {
-    let entries = match fs::read_dir(path) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(StoreError::io(path, "list")(error)),
-    };
-    let unfinished = temporary(Path::new(MANIFEST_FILE));
-    let mut names = Vec::new();
-    for entry in entries {
-        let name = entry.map_err(StoreError::io(path, "list"))?.file_name();
-        if name != *LOCK_FILE && name != *unfinished.as_os_str() {
-            names.push(name.to_string_lossy().into_owned());
-        }
-    }
-    names.sort();
-    if names.iter().any(|name| name == MANIFEST_FILE) {
-        return Err(holds_run(path));
-    }
-    if names.is_empty() {
-        return Ok(());
-    }
-    let more = if names.len() > NAMES_SHOWN {
-        ", …"
-    } else {
-        ""
-    };
-    names.truncate(NAMES_SHOWN);
-    Err(StoreError::ForeignFiles {
-        path: path.to_owned(),
-        found: names.join(", ") + more,
-    })
-}
-
-fn holds_run(path: &Path) -> StoreError {
-    match RunDir::open(path) {
-        Ok(run) => StoreError::HoldsRun {
-            path: path.join(MANIFEST_FILE),
-            protocol: run.manifest.protocol.name,
-            model: run.manifest.model.name,
-        },
-        Err(error) => error,
-    }
-}
-
-fn record_path(arm: &str, panel: &str) -> Result<String, StoreError> {
+pub(super) fn record_path(arm: &str, panel: &str) -> Result<String, StoreError> {
     check_name(arm)?;
     check_name(panel)?;
     Ok(format!("arms/{arm}/{panel}.jsonl"))

@@ -62,6 +62,7 @@ pub fn protocol() -> Protocol {
             },
             retrieval: proportion(0.05),
         },
+        frozen_panels: Vec::new(),
         assay_sensitivity: AssaySensitivity {
             math: 0.5,
             retrieval: 0.9,

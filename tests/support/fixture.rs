@@ -1,4 +1,4 @@
-//! Reads the fixtures under `fixtures/parity`.
+//! Reads the fixtures under `fixtures/parity` and `fixtures/demo`.
 
 use std::path::{Path, PathBuf};
 
@@ -20,6 +20,37 @@ pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fixtures/parity")
         .join(name)
+}
+
+/// The demo model's folder.
+pub fn demo_folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures/demo")
+        .join(name)
+}
+
+/// Input and logits of the last rows of a demo model; nothing rounded.
+pub fn demo_expected(name: &str) -> Expected {
+    let bytes = std::fs::read(demo_folder(name).join("expected.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let words = |name: &str, dtype: Dtype| -> Vec<[u8; 4]> {
+        let view = file.tensor(name).unwrap();
+        assert_eq!(view.dtype(), dtype);
+        let words = view.data().chunks(4);
+        words.map(|word| word.try_into().unwrap()).collect()
+    };
+    let ids: Vec<u32> = words("ids", Dtype::I32)
+        .into_iter()
+        .map(|word| u32::try_from(i32::from_le_bytes(word)).unwrap())
+        .collect();
+    let kept = file.tensor("logits").unwrap().shape()[0];
+    let logits = words("logits", Dtype::F32);
+    Expected {
+        rows: (ids.len() - kept..ids.len()).collect(),
+        ids,
+        logits: logits.into_iter().map(f32::from_le_bytes).collect(),
+        logits_rounded: Vec::new(),
+    }
 }
 
 pub fn expected(name: &str) -> Expected {
@@ -49,10 +80,9 @@ pub fn expected(name: &str) -> Expected {
 }
 
 /// A decoder over a fixture's folder, read as any checkpoint is.
-pub fn decoder<B: Backend>(name: &str, backend: B) -> Decoder<B> {
-    let folder = folder(name);
+pub fn decoder<B: Backend>(folder: &Path, backend: B) -> Decoder<B> {
     let config = model::read_config(&folder.join("config.json")).unwrap();
-    let weights = SafetensorsWeights::open(&folder).unwrap();
+    let weights = SafetensorsWeights::open(folder).unwrap();
     weights.check(&config).unwrap();
     Decoder::load(config, &weights, backend).unwrap()
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers outside of test functions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,6 +75,25 @@ impl Tiny {
             .args(["--worker", "cpu"]);
         kvassay
     }
+}
+
+#[allow(dead_code, reason = "not every test file compares runs")]
+/// Bytes of every file below `root`, by path.
+pub fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    fn collect(root: &Path, dir: &Path, found: &mut BTreeMap<String, Vec<u8>>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(root, &path, found);
+            } else {
+                let name = path.strip_prefix(root).unwrap().display().to_string();
+                found.insert(name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    collect(root, root, &mut found);
+    found
 }
 
 /// Four questions, three documents, three needles; two candidates.

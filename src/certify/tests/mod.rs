@@ -1,7 +1,11 @@
 //! Certificates of hand-made evidence.
 
 mod beside;
+mod contrast;
+mod engaged;
 mod incomplete;
+mod order;
+mod outlook;
 mod properties;
 mod published;
 mod stored;

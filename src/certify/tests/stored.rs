@@ -69,6 +69,7 @@ fn store(path: &Path, evidence: &Evidence) -> RunDir {
         fs::write(path.join(format!("panels/{name}.jsonl")), panel_text(gold)).unwrap();
     }
     for (name, arm) in &evidence.arms {
+        run.start_arm(name).unwrap();
         for (panel, records) in &arm.records {
             let mut log = run
                 .record_log(name, panel, &keys(&evidence.panels[panel]))
@@ -98,7 +99,7 @@ fn what_was_stored_has_the_same_certificate() {
     for file in &found.evidence {
         assert_eq!(*file, run.file_digest(&file.path).unwrap());
     }
-    assert_eq!(found.evidence.len(), 1 + 5 + 3 * 6);
+    assert_eq!(found.evidence.len(), 1 + 5 + 3 * 7);
     expected.evidence.clone_from(&found.evidence);
     assert_eq!(found, expected);
     run.write_certificate("AD", &found).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::recipe::{Component, Recipe, vector_bytes};
+use crate::recipe::{Component, Recipe, ScalePolicy, vector_bytes};
 use crate::schema::*;
 use crate::store::samples;
 
@@ -84,12 +84,16 @@ pub fn world(protocol: Protocol, right: usize) -> Evidence {
         manifest,
         panels: BTreeMap::new(),
         arms: BTreeMap::new(),
+        import: None,
+        calibration: None,
         files: vec![file("run.json")],
+        judged_after: None,
     };
     evidence.manifest.arms.clear();
     for plan in evidence.manifest.protocol.panels.clone() {
         add_panel(&mut evidence, &plan);
     }
+    evidence.calibration = Some(calibration(&evidence));
     let protocol = evidence.manifest.protocol.clone();
     for control in &protocol.controls {
         let name = if control == "native" {
@@ -173,8 +177,10 @@ fn add_arm(evidence: &mut Evidence, name: &str, role: ArmRole, recipe: &str, rig
         recipe: recipe.to_owned(),
         unsupported: None,
     });
+    let geometry = &evidence.manifest.model.geometry;
     let mut arm = ArmEvidence {
-        engagement: Some(engagement(recipe, &evidence.manifest.model.geometry)),
+        start: Some(start(&evidence.manifest)),
+        engagement: Some(engagement(recipe, geometry)),
         ..ArmEvidence::default()
     };
     // The candidate's likelihoods differ a little from document to document.
@@ -184,11 +190,31 @@ fn add_arm(evidence: &mut Evidence, name: &str, role: ArmRole, recipe: &str, rig
     };
     for (panel, gold) in &evidence.panels {
         let records = gold.cases.iter().enumerate();
-        let records = records.map(|(at, case)| record(case, at, right, factor(at)));
+        let records = records.map(|(at, case)| {
+            let record = record(case, at, right, factor(at));
+            let tokens = u64::from(record.prompt_tokens) - u64::from(record.targets.is_some());
+            Record {
+                kv: Some(over_layers(recipe, geometry, tokens)),
+                ..record
+            }
+        });
         arm.records.insert(panel.clone(), records.collect());
         arm.files.push(file(&format!("arms/{name}/{panel}.jsonl")));
     }
     evidence.arms.insert(name.to_owned(), arm);
+    add_totals(evidence, name);
+}
+
+/// Sums what the arm's records stored.
+pub fn add_totals(evidence: &mut Evidence, arm: &str) {
+    let arm = arm_mut(evidence, arm);
+    let mut totals = KvTotals::default();
+    for kv in arm.records.values().flatten().filter_map(|r| r.kv.as_ref()) {
+        totals.merge(kv);
+    }
+    if let Some(engagement) = &mut arm.engagement {
+        engagement.totals = Some(totals);
+    }
 }
 
 fn record(case: &GoldCase, at: usize, right: usize, factor: f64) -> Record {
@@ -205,7 +231,7 @@ fn record(case: &GoldCase, at: usize, right: usize, factor: f64) -> Record {
             ..blank
         },
         CaseTask::Math { .. } => answered(blank, Answers::right(right).is_right(at), true),
-        CaseTask::Retrieval { .. } => answered(blank, true, false),
+        CaseTask::Retrieval { .. } | CaseTask::Imported { .. } => answered(blank, true, false),
     }
 }
 
@@ -222,36 +248,80 @@ fn answered(record: Record, is_right: bool, is_math: bool) -> Record {
     }
 }
 
-/// Sixteen tokens read back; every second element of a quantised component differs.
+/// Sixteen tokens read back.
 fn engagement(recipe: &str, geometry: &Geometry) -> Engagement {
     let parsed = Recipe::parse(recipe).unwrap();
-    let vectors = 16 * u64::from(geometry.kv_heads);
-    let totals = |component: Component| ComponentTotals {
-        bytes: vectors * vector_bytes(component, geometry.head_dim),
-        elements: vectors * u64::from(geometry.head_dim),
-        saturated: 0,
-        changed: if component.is_quantised() { vectors } else { 0 },
-        scale_min: component.scale.map(|_| 0.25),
-        scale_max: component.scale.map(|_| 0.5),
-    };
-    let layers = geometry.layers as usize;
     Engagement {
         schema: ENGAGEMENT_SCHEMA.to_owned(),
         recipe: parsed.spec(),
         probe_tokens: 16,
         layers: (0..geometry.layers)
             .map(|layer| {
-                let (k, v) = parsed.components_at(layer as usize, layers);
-                LayerEngagement {
-                    layer,
-                    k: totals(k),
-                    v: totals(v),
-                }
+                let KvTotals { k, v } = in_layer(&parsed, geometry, layer, 16);
+                LayerEngagement { layer, k, v }
             })
             .collect(),
         totals: None,
         unit_scales: false,
         differs_from_native: !parsed.is_native(),
+    }
+}
+
+/// What so many tokens store: one element of every quantised vector differs.
+fn in_layer(recipe: &Recipe, geometry: &Geometry, layer: u32, tokens: u64) -> KvTotals {
+    let vectors = tokens * u64::from(geometry.kv_heads);
+    let fixed = |component: Component| component.scale == Some(ScalePolicy::Fixed);
+    let totals = |component: Component, calibrated: f32| ComponentTotals {
+        bytes: vectors * vector_bytes(component, geometry.head_dim),
+        elements: vectors * u64::from(geometry.head_dim),
+        saturated: 0,
+        changed: if component.is_quantised() { vectors } else { 0 },
+        scale_min: component
+            .scale
+            .map(|_| if fixed(component) { calibrated } else { 0.25 }),
+        scale_max: component
+            .scale
+            .map(|_| if fixed(component) { calibrated } else { 0.5 }),
+    };
+    let (k, v) = recipe.components_at(layer as usize, geometry.layers as usize);
+    let LayerAbsmax {
+        k: k_absmax,
+        v: v_absmax,
+    } = absmax(layer);
+    KvTotals {
+        k: totals(k, k_absmax / 448.0),
+        v: totals(v, v_absmax / 448.0),
+    }
+}
+
+fn over_layers(recipe: &str, geometry: &Geometry, tokens: u64) -> KvTotals {
+    let parsed = Recipe::parse(recipe).unwrap();
+    let mut sum = KvTotals::default();
+    for layer in 0..geometry.layers {
+        sum.merge(&in_layer(&parsed, geometry, layer, tokens));
+    }
+    sum
+}
+
+/// Absmax of a layer; no two layers or components have the same.
+fn absmax(layer: u32) -> LayerAbsmax {
+    LayerAbsmax {
+        k: 10.0 + 3.0 * layer as f32,
+        v: 2.0 + 0.5 * layer as f32,
+    }
+}
+
+/// The calibration from which the scales of fixed recipes follow.
+fn calibration(evidence: &Evidence) -> Calibration {
+    let model = &evidence.manifest.model;
+    Calibration {
+        schema: CALIBRATION_SCHEMA.to_owned(),
+        model: model.name.clone(),
+        weights_sha256: model.weights_sha256.clone(),
+        documents_sha256: "d".repeat(64),
+        documents: 2,
+        tokens: 2112,
+        layers: (0..model.geometry.layers).map(absmax).collect(),
     }
 }
 
@@ -277,8 +347,25 @@ pub fn scale_nll(evidence: &mut Evidence, arm: &str, panel: &str, factor: f64) {
     }
 }
 
-/// The manifest's protocol changed by `change`, and its digest.
+fn start(manifest: &Manifest) -> ArmStart {
+    ArmStart {
+        schema: ARM_START_SCHEMA.to_owned(),
+        protocol: manifest.protocol.name.clone(),
+        protocol_sha256: manifest.protocol_sha256.clone(),
+    }
+}
+
+/// Another protocol from the start: changed by `change`, with its digest, in every arm.
 pub fn change_protocol(evidence: &mut Evidence, change: impl FnOnce(&mut Protocol)) {
+    edit_protocol(evidence, change);
+    let start = start(&evidence.manifest);
+    for arm in evidence.arms.values_mut() {
+        arm.start = Some(start.clone());
+    }
+}
+
+/// The manifest's protocol changed by `change`, and its digest, after the records.
+pub fn edit_protocol(evidence: &mut Evidence, change: impl FnOnce(&mut Protocol)) {
     let manifest = &mut evidence.manifest;
     change(&mut manifest.protocol);
     manifest.protocol_sha256 = canonical_sha256(&manifest.protocol).unwrap();

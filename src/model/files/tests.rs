@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use std::collections::HashMap;
 use std::path::Path;
 

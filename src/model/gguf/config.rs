@@ -2,8 +2,8 @@
 
 use crate::recipe::NativeDtype;
 
+use super::super::file_bytes::FileBytes;
 use super::super::hf_config::{check_geometry, rope::yarn_mscale};
-use super::super::mmap::MappedFile;
 use super::super::{Family, ModelConfig, ModelError, Rope, RopeScaling};
 use super::dequantize::dequantize;
 use super::value::Value;
@@ -42,7 +42,7 @@ struct Keys<'a> {
 ///
 /// # Errors
 /// Names the file and the key that is missing, wrong, or asks for what is not applied.
-pub(crate) fn config(file: &MappedFile, header: &Header) -> Result<ModelConfig, ModelError> {
+pub(crate) fn config(file: &FileBytes, header: &Header) -> Result<ModelConfig, ModelError> {
     let (family, keys) = architecture(&header.metadata)?;
     keys.refuse_unapplied()?;
     refuse_split(&header.metadata)?;
@@ -191,7 +191,7 @@ impl Keys<'_> {
 
     fn rope_scaling(
         &self,
-        file: &MappedFile,
+        file: &FileBytes,
         header: &Header,
         head_dim: usize,
         context: usize,
@@ -267,7 +267,7 @@ impl Keys<'_> {
 
 /// The divisors of the rotary frequencies, where the file has any.
 fn frequency_factors(
-    file: &MappedFile,
+    file: &FileBytes,
     header: &Header,
     head_dim: usize,
 ) -> Result<Option<Vec<f32>>, ModelError> {

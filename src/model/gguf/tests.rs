@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::super::mmap::MappedFile;
+use super::super::file_bytes::FileBytes;
 use super::dequantize::dequantize;
 use super::testing::Builder;
 use super::*;
@@ -30,7 +30,7 @@ fn open(bytes: &[u8]) -> Result<(ModelConfig, GgufWeights), ModelError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.gguf");
     std::fs::write(&path, bytes).unwrap();
-    let file = MappedFile::open(&path)?;
+    let file = FileBytes::open(&path)?;
     let header = parse("m.gguf", file.bytes())?;
     tokenizer(&header.metadata)?;
     let config = config(&file, &header)?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::backend::TensorData;
 use crate::schema::FileDigest;
 
-use super::super::mmap::MappedFile;
+use super::super::file_bytes::FileBytes;
 use super::super::parallel::{read_bf16, read_f16, read_f32};
 use super::super::safetensors::check_finite;
 use super::super::tensors::{self, Shapes};
@@ -39,7 +39,7 @@ const LAYER_NAMES: [(&str, &str); 11] = [
 
 /// Weights read from a memory-mapped GGUF file.
 pub struct GgufWeights {
-    file: MappedFile,
+    file: FileBytes,
     tensors: BTreeMap<String, TensorInfo>,
     digests: [FileDigest; 1],
     /// Elements per head where query and key rows are stored pairwise interleaved.
@@ -53,7 +53,7 @@ impl GgufWeights {
     /// As for any GGUF model: malformed bytes, settings and tensor types that are not applied,
     /// tensors that the config does not account for.
     pub fn open(path: &Path) -> Result<(ModelConfig, Self), ModelError> {
-        let file = MappedFile::open(path)?;
+        let file = FileBytes::open(path)?;
         let header = super::parse(file.path(), file.bytes())?;
         let config = super::config(&file, &header)?;
         let weights = Self::new(file, header, &config)?;
@@ -62,7 +62,7 @@ impl GgufWeights {
 
     /// Wraps a parsed file; checks that its tensors are exactly those that `config` implies.
     pub(crate) fn new(
-        file: MappedFile,
+        file: FileBytes,
         header: Header,
         config: &ModelConfig,
     ) -> Result<Self, ModelError> {

@@ -1,20 +1,32 @@
 //! Generated demo texts: word problems, encyclopedia-like articles and needles. The same code
 //! writes the training text of the demo models and, from other seeds, the demo panels.
 
+mod corpus;
 mod math;
 mod prose;
+mod sources;
 mod words;
 
 #[cfg(test)]
 mod tests;
 
+pub use corpus::{Document, SplitMix, document};
 pub use math::{Problem, problem};
 pub use prose::{Article, article};
+pub(super) use sources::generate;
+
+use crate::stats::CounterRng;
 
 /// A source of random numbers, so that generators do not depend on one generator.
 pub trait Draw {
     /// A number below `n`, which is positive.
     fn below(&mut self, n: u64) -> u64;
+}
+
+impl Draw for CounterRng {
+    fn below(&mut self, n: u64) -> u64 {
+        CounterRng::below(self, n)
+    }
 }
 
 /// Uniform over `low..=high`.
@@ -38,7 +50,10 @@ pub fn needle_question(key: &str) -> String {
     format!("What is the code of {key}?")
 }
 
-/// `count` different keys.
+/// Number of keys.
+pub const KEYS: usize = words::KEYS.len();
+
+/// `count` different keys, at most [`KEYS`].
 pub fn keys(draw: &mut dyn Draw, count: usize) -> Vec<&'static str> {
     let mut all = words::KEYS.to_vec();
     let count = count.min(all.len());

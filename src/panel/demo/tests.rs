@@ -5,12 +5,6 @@ use std::collections::HashSet;
 use super::*;
 use crate::stats::CounterRng;
 
-impl Draw for CounterRng {
-    fn below(&mut self, n: u64) -> u64 {
-        CounterRng::below(self, n)
-    }
-}
-
 #[test]
 fn solutions_are_right_line_by_line() {
     let mut rng = CounterRng::new(7, 0);

@@ -7,6 +7,7 @@ use crate::score::Parser;
 use crate::store::{CaseKey, RecordLog};
 
 use super::batch::{Batch, Order, stop_asked};
+use super::engaged::Engaged;
 use super::event::{Event, Sink};
 use super::plan::limited;
 use super::work::PanelWork;
@@ -22,12 +23,13 @@ pub(super) struct ArmRun<'a> {
 }
 
 impl<'a> ArmRun<'a> {
-    /// Opens the record logs of every supported panel.
+    /// Writes down which protocol stands and opens the record logs of every supported panel.
     pub fn open(input: &'a RunInput<'a>, arm: &'a ManifestArm) -> Result<Self, RunError> {
         let recipe = Recipe::parse(&arm.recipe).map_err(|source| RunError::Recipe {
             arm: arm.arm.clone(),
             source,
         })?;
+        input.dir.start_arm(&arm.arm)?;
         let mut panels = Vec::new();
         for (name, panel) in input.panels.supported() {
             let cases = limited(panel.cases.len(), input.dir.manifest().limit);
@@ -62,7 +64,9 @@ impl<'a> ArmRun<'a> {
     /// Runs what is left.
     pub fn run(&mut self, engine: &mut dyn Engine, sink: &mut Sink<'_>) -> Result<Ended, RunError> {
         let stored = self.input.dir.engagement(&self.arm.arm)?;
-        let finished = stored.is_some_and(|engagement| engagement.totals.is_some());
+        let finished = stored
+            .as_ref()
+            .is_some_and(|engagement| engagement.totals.is_some());
         if finished && self.done() == self.total() {
             return Ok(Ended::Complete);
         }
@@ -74,13 +78,19 @@ impl<'a> ArmRun<'a> {
             arm: &self.arm.arm,
             recipe: &self.arm.recipe,
         });
-        let engagement = self.open_engine(engine, absmax)?;
+        let engaged = Engaged {
+            arm: self.arm,
+            recipe: self.recipe.clone(),
+            manifest: self.input.dir.manifest(),
+            absmax,
+        };
+        let engagement = self.open_engine(engine, &engaged, stored)?;
         for at in 0..self.panels.len() {
-            if self.run_panel(at, engine, sink)? == Ended::Interrupted {
+            if self.run_panel(at, engine, &engaged, sink)? == Ended::Interrupted {
                 return Ok(Ended::Interrupted);
             }
         }
-        self.write_totals(engagement)?;
+        self.write_totals(engagement, &engaged)?;
         sink(&Event::ArmFinished { arm: &self.arm.arm });
         Ok(Ended::Complete)
     }
@@ -96,10 +106,13 @@ impl<'a> ArmRun<'a> {
         })
     }
 
+    /// Opens the arm and looks at what its probe stored, which must not have changed since the run
+    /// was interrupted.
     fn open_engine(
         &self,
         engine: &mut dyn Engine,
-        absmax: Option<Vec<LayerAbsmax>>,
+        engaged: &Engaged<'_>,
+        stored: Option<Engagement>,
     ) -> Result<Engagement, RunError> {
         let layout = match self.arm.role {
             ArmRole::Aa => other_layout(self.input.layout),
@@ -107,13 +120,14 @@ impl<'a> ArmRun<'a> {
         };
         let setup = ArmSetup {
             recipe: self.recipe.clone(),
-            absmax,
+            absmax: engaged.absmax.clone(),
             layout,
             probe: self.input.panels.probe.clone(),
         };
         let engagement = engine
             .open_arm(&setup)
             .map_err(|error| RunError::engine(&self.arm.arm, error))?;
+        engaged.check_probe(&engagement, stored)?;
         self.input
             .dir
             .write_engagement(&self.arm.arm, &engagement)?;
@@ -124,6 +138,7 @@ impl<'a> ArmRun<'a> {
         &mut self,
         at: usize,
         engine: &mut dyn Engine,
+        engaged: &Engaged<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<Ended, RunError> {
         let (work, log) = &mut self.panels[at];
@@ -145,6 +160,7 @@ impl<'a> ArmRun<'a> {
             let batch = Batch {
                 work,
                 log,
+                engaged,
                 order,
                 stop: self.input.stop,
                 sink,
@@ -161,16 +177,23 @@ impl<'a> ArmRun<'a> {
         Ok(Ended::Complete)
     }
 
-    /// Sums what every record says it stored, where the worker says so.
-    fn write_totals(&self, mut engagement: Engagement) -> Result<(), RunError> {
+    /// Sums what every record says it stored, where the worker says so, those of earlier processes
+    /// included.
+    fn write_totals(
+        &self,
+        mut engagement: Engagement,
+        engaged: &Engaged<'_>,
+    ) -> Result<(), RunError> {
         let mut totals: Option<KvTotals> = None;
         for (work, _) in &self.panels {
             for record in self.input.dir.records(work.arm, work.panel)? {
+                engaged.check_record(work.panel, &record)?;
                 if let Some(kv) = record.kv {
                     totals.get_or_insert_default().merge(&kv);
                 }
             }
         }
+        engaged.check_totals(totals.as_ref())?;
         engagement.totals = totals;
         self.input
             .dir

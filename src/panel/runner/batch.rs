@@ -10,6 +10,7 @@ use crate::schema::Record;
 use crate::store::RecordLog;
 
 use super::RunError;
+use super::engaged::Engaged;
 use super::event::{Event, Sink};
 use super::work::{PanelWork, Requests};
 
@@ -42,6 +43,8 @@ pub(super) struct Batch<'a, 's> {
     pub work: &'a PanelWork<'a>,
     /// Its stored records: the batch starts where they end.
     pub log: &'a mut RecordLog,
+    /// What every case must have stored.
+    pub engaged: &'a Engaged<'a>,
     /// Order of the requests.
     pub order: Order,
     /// Set from outside to stop.
@@ -105,7 +108,12 @@ impl Collector<'_, '_> {
         if slot.is_some() {
             return self.violation(format!("two outcomes for request {request}"));
         }
-        let record = slot.insert(record(work, case));
+        let record = record(work, case);
+        if let Err(error) = self.batch.engaged.check_record(work.panel, &record) {
+            self.failure.get_or_insert(error);
+            return;
+        }
+        let record = slot.insert(record);
         (self.batch.sink)(&Event::CaseFinished {
             arm: work.arm,
             panel: work.panel,

@@ -8,6 +8,7 @@ mod aa;
 mod arm;
 mod batch;
 mod calibration;
+mod engaged;
 mod event;
 mod plan;
 mod work;
@@ -28,7 +29,7 @@ use batch::stop_asked;
 
 pub use calibration::calibrate;
 pub use event::{Event, Sink};
-pub use plan::{PANELS_DIR, limited, manifest, store_panels};
+pub use plan::{limited, manifest, store_panels};
 
 /// What a run works on. The manifest in `dir` says the rest.
 pub struct RunInput<'a> {
@@ -75,6 +76,16 @@ pub enum RunError {
         arm: String,
         /// Cause.
         source: EngineError,
+    },
+    /// What the worker stored is not what the arm's recipe says.
+    #[error("arm {arm}: recipe {recipe} is not engaged: {what}")]
+    NotEngaged {
+        /// Arm.
+        arm: String,
+        /// Canonical recipe.
+        recipe: String,
+        /// Where, what was found and what was expected.
+        what: String,
     },
     /// A panel holds cases to generate and cases to score.
     #[error("panel {panel}: found cases of different kinds, expected one kind per panel")]

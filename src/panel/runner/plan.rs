@@ -7,12 +7,9 @@ use crate::schema::{
     ArmRole, FileDigest, MANIFEST_SCHEMA, Manifest, ManifestArm, ManifestPanel, Protocol,
     ToolIdentity,
 };
-use crate::store::RunDir;
+use crate::store::{PANELS_DIR, RunDir};
 
 use super::RunError;
-
-/// Folder of the materialised panels inside a run directory.
-pub const PANELS_DIR: &str = "panels";
 
 /// Why a recipe with fixed scales cannot be run without calibration documents.
 const NO_CALIBRATION: &str = "fixed scales need calibration documents: the protocol has none, or they \
@@ -109,14 +106,14 @@ fn file_digest(name: &str, panel: &Panel) -> FileDigest {
 /// Writes the panel files that are not there yet, and refuses those that differ from the manifest.
 ///
 /// # Errors
-/// [`RunError::Panel`], naming the file and both digests.
+/// [`RunError::Panel`], naming the file and both digests; [`RunError::Store`].
 pub fn store_panels(dir: &RunDir, panels: &BuiltPanels) -> Result<(), RunError> {
     for (name, panel) in panels.supported() {
         let path = dir.path().join(PANELS_DIR).join(format!("{name}.jsonl"));
         if path.exists() {
             crate::panel::read_panel(&path, &panel.sha256)?;
         } else {
-            crate::panel::write_panel(&path, &panel.header, &panel.cases)?;
+            dir.write_panel(name, &panel.bytes()?)?;
         }
     }
     Ok(())

@@ -93,7 +93,7 @@ impl PanelWork<'_> {
             prompt_tokens: u32::try_from(case.prompt_ids.len()).unwrap_or(u32::MAX),
             depth: match case.task {
                 CaseTask::Retrieval { depth, .. } => Some(depth),
-                CaseTask::Math { .. } | CaseTask::Nll { .. } => None,
+                CaseTask::Math { .. } | CaseTask::Nll { .. } | CaseTask::Imported { .. } => None,
             },
             ..Record::default()
         }
@@ -114,7 +114,7 @@ impl PanelWork<'_> {
             CaseTask::Retrieval { gold, .. } => {
                 record.correct = Some(score::retrieval_correct(&generation.text, gold, truncated));
             }
-            CaseTask::Nll { .. } => {}
+            CaseTask::Nll { .. } | CaseTask::Imported { .. } => {}
         }
         record.output = Some(generation.text);
         record.output_ids = (!generation.ids.is_empty()).then_some(generation.ids);
@@ -150,7 +150,7 @@ fn generate_request(case: &PanelCase) -> Option<GenerateRequest> {
                 max_new_tokens,
             })
         }
-        CaseTask::Nll { .. } => None,
+        CaseTask::Nll { .. } | CaseTask::Imported { .. } => None,
     }
 }
 
@@ -160,6 +160,6 @@ fn score_request(case: &PanelCase) -> Option<ScoreRequest> {
             ids: case.prompt_ids.clone(),
             targets,
         }),
-        CaseTask::Math { .. } | CaseTask::Retrieval { .. } => None,
+        CaseTask::Math { .. } | CaseTask::Retrieval { .. } | CaseTask::Imported { .. } => None,
     }
 }

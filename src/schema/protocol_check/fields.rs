@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use super::{PanelPlan, ProportionRule, ProtocolError};
+use super::{AA_ARM, PanelPlan, ProportionRule, ProtocolError};
+use crate::recipe::Recipe;
 
 /// Longest name that becomes part of a file name.
 const LONGEST_NAME: usize = 100;
 
 /// An error about `field` unless `holds`.
-pub(super) fn require(
+pub(in crate::schema) fn require(
     holds: bool,
     field: &str,
     found: impl Display,
@@ -49,6 +50,50 @@ pub(super) fn check_name(field: &str, name: &str) -> Result<(), ProtocolError> {
         format!(
             "a letter or digit, then letters, digits and -_.=,:+ up to {LONGEST_NAME} characters"
         ),
+    )
+}
+
+/// A control's name: no candidate arm and no other control's arm can have it.
+pub(super) fn check_control(field: &str, control: &str) -> Result<(), ProtocolError> {
+    check_name(field, control)?;
+    let found = format!("`{control}`");
+    let expected = "a name other than that of the second native run";
+    require(control != AA_ARM, field, &found, expected)?;
+    // With several controls, an arm is named `control-` and its control.
+    let prefixed = control.starts_with("control-");
+    require(!prefixed, field, &found, "a name without `control-`")?;
+    let recipe = Recipe::parse(control).is_ok_and(|recipe| !recipe.is_native());
+    require(!recipe, field, &found, "a name that is no recipe's")
+}
+
+/// Arms are folders: some file systems take `a` and `A` for the same.
+pub(super) fn check_arm_names<'a>(
+    names: impl Iterator<Item = &'a String>,
+) -> Result<(), ProtocolError> {
+    let mut seen = BTreeSet::from([AA_ARM.to_owned()]);
+    for name in names {
+        require(
+            seen.insert(name.to_ascii_lowercase()),
+            "controls, candidates",
+            format!("`{name}` beside a name that differs in case only"),
+            "names that differ in more than case",
+        )?;
+    }
+    Ok(())
+}
+
+/// Zero with a sign equals zero and yet is another number in JSON, hence in the digest.
+pub(super) fn is_negative_zero(number: f64) -> bool {
+    number == 0.0 && number.is_sign_negative()
+}
+
+/// A proportion from 0 to 1.
+pub(super) fn check_proportion(field: &str, found: f64) -> Result<(), ProtocolError> {
+    require(
+        (0.0..=1.0).contains(&found) && !is_negative_zero(found),
+        field,
+        found,
+        "a proportion from 0 to 1",
     )
 }
 

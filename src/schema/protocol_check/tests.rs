@@ -38,6 +38,7 @@ fn each_violation_is_named() {
     let messages = [
         refusal(|p| p.schema = "kvassay.protocol/2".to_owned()),
         refusal(|p| p.name = "../x".to_owned()),
+        refusal(|p| p.description = "two\nlines".to_owned()),
         refusal(|p| p.family_alpha = 0.0),
         refusal(|p| p.family_alpha = f64::NAN),
         refusal(|p| p.models.clear()),
@@ -48,6 +49,10 @@ fn each_violation_is_named() {
         refusal(|p| p.controls.push("native".to_owned())),
         refusal(|p| p.controls.push("native-aa".to_owned())),
         refusal(|p| p.controls.push("a/b".to_owned())),
+        refusal(|p| p.controls.push("control-a".to_owned())),
+        refusal(|p| p.controls.push("SD".to_owned())),
+        refusal(|p| p.controls.push("Native".to_owned())),
+        refusal(|p| p.controls.push("Native-AA".to_owned())),
         refusal(|p| p.candidates.clear()),
         refusal(|p| p.candidates.push(candidate("AF", "k=native,v=e4m3:fixed"))),
         refusal(|p| p.candidates[0] = candidate("AF", "k=native,v=fp8")),
@@ -89,6 +94,16 @@ fn each_violation_is_named() {
         refusal(|p| p.contrasts.push("AF-AF".to_owned())),
         refusal(|p| p.contrasts.push("AF".to_owned())),
         refusal(|p| p.contrasts.push("RF-AF".to_owned())),
+        refusal(|p| {
+            p.candidates[0] = candidate("RF-SF", "k=native,v=int8:fixed");
+            p.candidates[3] = candidate("SF-AD", "k=native,v=int8:dynamic");
+            p.candidates[4] = candidate("AD", "k=native,v=e4m3:dynamic");
+            p.contrasts = vec!["RF-SF-AD".to_owned()];
+        }),
+        refusal(|p| p.family_alpha = 0.6),
+        refusal(|p| p.rules.net_change.limit = -0.0),
+        refusal(|p| p.assay_sensitivity.math = -0.0),
+        refusal(|p| p.rules.nll.resamples = u32::MAX),
     ];
     insta::assert_snapshot!(messages.join("\n"));
 }

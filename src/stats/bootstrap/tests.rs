@@ -167,3 +167,57 @@ proptest! {
         prop_assert!(high.value <= largest + 1e-12);
     }
 }
+
+#[test]
+fn intervals_of_the_difference_are_quantiles_of_resampled_means() {
+    // Two documents have three equally spaced means: 1/4, 1/2 and 1/4 of the mass.
+    let interval =
+        |confidence| bootstrap_difference_interval(&[1.0, 1.0], &[1.0, 3.0], confidence, PLAN);
+    let wide = interval(0.95).unwrap();
+    assert_eq!(
+        (wide.mean_difference, wide.lower, wide.upper),
+        (1.0, 0.0, 2.0)
+    );
+    let narrow = interval(0.4).unwrap();
+    assert_eq!((narrow.lower, narrow.upper), (1.0, 1.0));
+    for confidence in [0.0, 1.0, f64::NAN] {
+        assert!(matches!(
+            interval(confidence),
+            Err(StatsError::Confidence { .. })
+        ));
+    }
+    let few = BootstrapPlan {
+        resamples: 39,
+        seed: 1,
+    };
+    let refused = bootstrap_difference_interval(&[1.0, 1.0], &[1.0, 3.0], 0.95, few);
+    assert!(matches!(refused, Err(StatsError::Resamples { .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Exchanging the lists mirrors the interval up to the one resample at each end by which the
+    /// definitions of lower and upper quantile differ; a constant shift moves it.
+    #[test]
+    fn intervals_hold_the_estimate_and_move_with_it(
+        n in 12usize..40, seed in any::<u64>(), shift in -2.0..2.0_f64,
+    ) {
+        let (first, second) = documents(n, seed);
+        let of = |first: &[f64], second: &[f64]| {
+            bootstrap_difference_interval(first, second, 0.95, PLAN).unwrap()
+        };
+        let found = of(&first, &second);
+        prop_assert!(found.lower <= found.mean_difference && found.mean_difference <= found.upper);
+        let test = bootstrap_difference_test(&first, &second, PLAN).unwrap();
+        prop_assert_eq!(test.mean_difference, found.mean_difference);
+        let mirrored = of(&second, &first);
+        let width = found.upper - found.lower;
+        prop_assert!((mirrored.upper + found.lower).abs() < 0.1 * width);
+        prop_assert!((mirrored.lower + found.upper).abs() < 0.1 * width);
+        let shifted: Vec<f64> = second.iter().map(|value| value + shift).collect();
+        let moved = of(&first, &shifted);
+        prop_assert!((moved.lower - found.lower - shift).abs() < 1e-12);
+        prop_assert!((moved.upper - found.upper - shift).abs() < 1e-12);
+    }
+}

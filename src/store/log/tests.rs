@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use super::super::file::SystemDisk;
 use super::super::file::fake::SmallDisk;
 use super::super::record::samples::{plan, records};
 use super::*;
@@ -16,7 +17,7 @@ fn whole_file(records: &[Record]) -> Vec<u8> {
 
 /// Opens what is there and appends what is left, one record at a time.
 fn resume(path: &Path, plan: &[CaseKey], records: &[Record]) -> usize {
-    let mut log = RecordLog::open(path, plan).unwrap();
+    let mut log = RecordLog::open(&SystemDisk, path, plan).unwrap();
     let done = log.done();
     for record in &records[done..] {
         log.append(std::slice::from_ref(record)).unwrap();
@@ -109,7 +110,7 @@ fn records_out_of_plan_are_refused_before_anything_is_written() {
     let path = root.path().join("math.jsonl");
     let plan = plan(3);
     let records = records(&plan);
-    let mut log = RecordLog::open(&path, &plan).unwrap();
+    let mut log = RecordLog::open(&SystemDisk, &path, &plan).unwrap();
     log.append(&records[..1]).unwrap();
     let before = fs::read(&path).unwrap();
     let mut unfinished = records[1].clone();
@@ -167,7 +168,7 @@ fn a_damaged_file_is_refused_by_line_and_left_alone() {
         (zeros, "math.jsonl:1: found no record"),
     ] {
         fs::write(&path, &bytes).unwrap();
-        let error = RecordLog::open(&path, &plan).unwrap_err();
+        let error = RecordLog::open(&SystemDisk, &path, &plan).unwrap_err();
         assert!(error.to_string().contains(message), "{error}");
         assert!(!error.is_system());
         assert_eq!(fs::read(&path).unwrap(), bytes);

@@ -1,20 +1,26 @@
-//! A deterministic engine without a model, and the little world that it runs in.
+//! A deterministic engine without a model.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 
 use crate::engine::{
     ArmSetup, CaseError, Engine, EngineError, GenerateObserver, GenerateRequest, Generation,
     Observer, Score, ScoreObserver, ScoreRequest,
 };
-use crate::panel::{BuiltPanel, BuiltPanels, CalibrationDocs, Outcome, Panel};
-use crate::recipe::Recipe;
+use crate::recipe::{Component, Recipe, ScalePolicy, vector_bytes};
 use crate::schema::{
-    AssaySensitivity, CalibrationPlan, CaseTask, ComponentTotals, ENGAGEMENT_SCHEMA, Engagement,
-    Finish, Geometry, KvTotals, LayerAbsmax, LayerEngagement, ModelIdentity, NllRule,
-    ObjectiveName, PANEL_SCHEMA, PROTOCOL_SCHEMA, PanelCase, PanelHeader, PanelPlan,
-    ProportionRule, Protocol, ProtocolCandidate, ProtocolModel, Rules, WorkerIdentity,
+    ComponentTotals, ENGAGEMENT_SCHEMA, Engagement, Finish, Geometry, KvTotals, LayerAbsmax,
+    LayerEngagement, ModelIdentity, WorkerIdentity,
 };
+
+use super::lie::Lie;
+
+const LAYERS: usize = 2;
+
+/// No two scales that follow from it are the same.
+const ABSMAX: [LayerAbsmax; LAYERS] = [
+    LayerAbsmax { k: 3.0, v: 4.0 },
+    LayerAbsmax { k: 5.0, v: 0.5 },
+];
 
 /// Answers follow from the prompt and the recipe alone, unless told otherwise.
 pub struct FakeEngine {
@@ -33,6 +39,10 @@ pub struct FakeEngine {
     pub batch: usize,
     /// Requests finish in the order in which they came, not the first one last.
     pub finishes_in_order: bool,
+    /// What it does instead of applying recipes.
+    pub lie: Lie,
+    /// Answers are followed by so much text.
+    pub padding: usize,
     /// Calls of `calibrate`.
     pub calibrations: usize,
     /// Recipes of the arms that were opened.
@@ -55,6 +65,8 @@ impl FakeEngine {
             lifetime: None,
             batch: 2,
             finishes_in_order: false,
+            lie: Lie::None,
+            padding: 0,
             calibrations: 0,
             opened: Vec::new(),
         }
@@ -83,6 +95,21 @@ impl FakeEngine {
             0
         };
         quantised + noise
+    }
+
+    fn nll_sum(&self, ids: &[u32]) -> f64 {
+        let sum = f64::from(ids.iter().sum::<u32>()) * 0.1 + f64::from(self.salt());
+        f64::from_bits(sum.to_bits() + self.lie.about_bits(ids, self.setup()))
+    }
+
+    fn stored(&self, tokens: usize) -> Option<KvTotals> {
+        let setup = self.setup();
+        let absmax = setup.absmax.as_deref().unwrap_or_default();
+        let mut sum = KvTotals::default();
+        for layer in 0..LAYERS {
+            sum.merge(&in_layer(&setup.recipe, absmax, layer, tokens));
+        }
+        self.lie.about_case(sum)
     }
 
     /// Requests in the order in which they finish.
@@ -134,26 +161,14 @@ impl Engine for FakeEngine {
                 break;
             }
         }
-        Ok(vec![LayerAbsmax { k: 3.0, v: 4.0 }])
+        Ok(ABSMAX.to_vec())
     }
 
     fn open_arm(&mut self, setup: &ArmSetup) -> Result<Engagement, EngineError> {
         self.arm = Some(setup.clone());
         self.opened.push(setup.recipe.name.clone());
-        let totals = kv(setup.probe.len(), &setup.recipe);
-        Ok(Engagement {
-            schema: ENGAGEMENT_SCHEMA.to_owned(),
-            recipe: setup.recipe.spec(),
-            probe_tokens: setup.probe.len() as u64,
-            layers: vec![LayerEngagement {
-                layer: 0,
-                k: totals.k,
-                v: totals.v,
-            }],
-            totals: None,
-            unit_scales: false,
-            differs_from_native: !setup.recipe.is_native(),
-        })
+        let absmax = setup.absmax.as_deref().unwrap_or_default();
+        Ok(self.lie.about_probe(engagement(setup, absmax)))
     }
 
     fn generate(
@@ -171,12 +186,13 @@ impl Engine for FakeEngine {
                 continue;
             }
             let wrong = prompt[0].is_multiple_of(3) && self.salt() > 0;
+            let token = self.lie.about_token(prompt, self.setup());
             let answer = prompt.iter().sum::<u32>() + u32::from(wrong);
             let generation = Generation {
-                text: format!("the answer is {answer}"),
-                ids: vec![answer, self.salt(), 0],
+                text: format!("the answer is {answer}") + &" ".repeat(self.padding),
+                ids: vec![answer, self.salt() + token, 0],
                 finish: Finish::Stop,
-                kv: Some(kv(prompt.len() + 2, &self.setup().recipe)),
+                kv: self.stored(prompt.len() + 2),
             };
             observer.generated(index, Ok(generation));
         }
@@ -196,8 +212,8 @@ impl Engine for FakeEngine {
             let outcome = match self.fails(ids) {
                 Some(error) => Err(error),
                 None => Ok(Score {
-                    nll_sum: f64::from(ids.iter().sum::<u32>()) * 0.1 + f64::from(self.salt()),
-                    kv: Some(kv(ids.len(), &self.setup().recipe)),
+                    nll_sum: self.nll_sum(ids),
+                    kv: self.stored(ids.len() - 1),
                 }),
             };
             observer.scored(index, outcome);
@@ -206,19 +222,46 @@ impl Engine for FakeEngine {
     }
 }
 
-fn kv(tokens: usize, recipe: &Recipe) -> KvTotals {
+fn engagement(setup: &ArmSetup, absmax: &[LayerAbsmax]) -> Engagement {
+    let tokens = setup.probe.len();
+    let layers: Vec<KvTotals> = (0..LAYERS)
+        .map(|layer| in_layer(&setup.recipe, absmax, layer, tokens))
+        .collect();
+    Engagement {
+        schema: ENGAGEMENT_SCHEMA.to_owned(),
+        recipe: setup.recipe.spec(),
+        probe_tokens: tokens as u64,
+        layers: (0u32..)
+            .zip(layers)
+            .map(|(layer, KvTotals { k, v })| LayerEngagement { layer, k, v })
+            .collect(),
+        totals: None,
+        unit_scales: false,
+        differs_from_native: !setup.recipe.is_native(),
+    }
+}
+
+/// What so many tokens store in one layer: every second element of a quantised component differs.
+fn in_layer(recipe: &Recipe, absmax: &[LayerAbsmax], layer: usize, tokens: usize) -> KvTotals {
     let elements = 8 * tokens as u64;
-    let component = |quantised: bool| ComponentTotals {
-        bytes: if quantised { elements } else { 2 * elements },
-        elements,
-        saturated: 0,
-        changed: if quantised { elements / 2 } else { 0 },
-        scale_min: quantised.then_some(0.25),
-        scale_max: quantised.then_some(0.5),
+    let component = |component: Component, absmax: Option<f32>| {
+        let scale = match component.scale {
+            Some(ScalePolicy::Fixed) => absmax.map(|absmax| (absmax / 448.0, absmax / 448.0)),
+            Some(ScalePolicy::Dynamic) => Some((0.25, 0.5)),
+            None => None,
+        };
+        ComponentTotals {
+            bytes: tokens as u64 * vector_bytes(component, 8),
+            elements,
+            saturated: 0,
+            changed: if scale.is_some() { elements / 2 } else { 0 },
+            scale_min: scale.map(|(low, _)| low),
+            scale_max: scale.map(|(_, high)| high),
+        }
     };
     KvTotals {
-        k: component(recipe.k.scale.is_some()),
-        v: component(recipe.v.scale.is_some()),
+        k: component(recipe.k, absmax.get(layer).map(|absmax| absmax.k)),
+        v: component(recipe.v, absmax.get(layer).map(|absmax| absmax.v)),
     }
 }
 
@@ -230,7 +273,7 @@ fn model() -> ModelIdentity {
         weights_sha256: "0".repeat(64),
         tokenizer_sha256: "1".repeat(64),
         geometry: Geometry {
-            layers: 1,
+            layers: LAYERS as u32,
             hidden_size: 8,
             heads: 1,
             kv_heads: 1,
@@ -239,151 +282,5 @@ fn model() -> ModelIdentity {
             context: 64,
             native_dtype: "f16".to_owned(),
         },
-    }
-}
-
-/// A protocol of five questions, three documents and three needles.
-pub fn protocol() -> Protocol {
-    let proportion = |limit| ProportionRule { limit, divisor: 4 };
-    let candidate = |name: &str, spec: &str| ProtocolCandidate {
-        name: name.to_owned(),
-        spec: spec.to_owned(),
-    };
-    Protocol {
-        schema: PROTOCOL_SCHEMA.to_owned(),
-        name: "tiny".to_owned(),
-        description: "A protocol of tests.".to_owned(),
-        family_alpha: 0.05,
-        models: vec![ProtocolModel {
-            name: "*".to_owned(),
-            sha256: None,
-        }],
-        controls: vec!["native".to_owned()],
-        candidates: vec![
-            candidate("AF", "k=native,v=e4m3:fixed"),
-            candidate("AD", "k=native,v=e4m3:dynamic"),
-        ],
-        objectives: vec![ObjectiveName::Preservation, ObjectiveName::Aggregate],
-        required: ObjectiveName::Preservation,
-        calibration: CalibrationPlan {
-            documents: 2,
-            lengths: vec![16],
-            forced_tokens: 4,
-        },
-        panels: vec![
-            PanelPlan::Math {
-                task: "gsm8k".to_owned(),
-                cases: 5,
-                max_new_tokens: 8,
-            },
-            PanelPlan::Nll {
-                task: "wikipedia-nll".to_owned(),
-                length: 16,
-                documents: 3,
-                targets: 4,
-            },
-            PanelPlan::Retrieval {
-                task: "needle".to_owned(),
-                length: 16,
-                cases: 3,
-                max_new_tokens: 8,
-            },
-        ],
-        rules: Rules {
-            gross_loss: proportion(0.02),
-            net_change: proportion(-0.01),
-            nll: NllRule {
-                limit: 0.01,
-                divisor: 4,
-                resamples: 1000,
-                seed: 1,
-            },
-            retrieval: proportion(0.05),
-        },
-        assay_sensitivity: AssaySensitivity {
-            math: 0.5,
-            retrieval: 0.9,
-        },
-        contrasts: Vec::new(),
-        seed: 1,
-    }
-}
-
-/// Panels of so many questions, three documents and three needles, written to and read back
-/// from `dir`.
-pub fn panels(dir: &Path, questions: u32) -> BuiltPanels {
-    let math = |i: u32, ids: &[u32]| {
-        (
-            format!("gsm8k-{i:04}"),
-            CaseTask::Math {
-                gold: ids.iter().sum::<u32>().to_string(),
-                max_new_tokens: 8,
-            },
-        )
-    };
-    let nll = |i: u32, _: &[u32]| {
-        (
-            format!("nll-{i:04}"),
-            CaseTask::Nll {
-                targets: 4,
-                article: format!("Article {i}"),
-            },
-        )
-    };
-    let retrieval = |i: u32, ids: &[u32]| {
-        (
-            format!("needle-{i:04}"),
-            CaseTask::Retrieval {
-                gold: format!("the answer is {}", ids.iter().sum::<u32>()),
-                depth: f64::from(i) / 4.0,
-                max_new_tokens: 8,
-            },
-        )
-    };
-    BuiltPanels {
-        panels: vec![
-            panel(dir, "math", "gsm8k/1", questions, &math),
-            panel(dir, "nll-16", "", 3, &nll),
-            panel(dir, "retrieval-16", "needle/1", 3, &retrieval),
-        ],
-        calibration: Some(CalibrationDocs {
-            documents: vec![vec![1; 16], vec![2; 16]],
-            sha256: "2".repeat(64),
-        }),
-        probe: vec![7; 16],
-    }
-}
-
-/// Name and task of case `i`, given its prompt.
-type MakeTask = dyn Fn(u32, &[u32]) -> (String, CaseTask);
-
-fn panel(dir: &Path, name: &str, parser: &str, cases: u32, task: &MakeTask) -> BuiltPanel {
-    let header = PanelHeader {
-        schema: PANEL_SCHEMA.to_owned(),
-        panel: name.to_owned(),
-        task: "test/1".to_owned(),
-        tokenizer_sha256: "1".repeat(64),
-        sources: Vec::new(),
-        parser: parser.to_owned(),
-        cases,
-    };
-    let lines: Vec<PanelCase> = (1..=cases)
-        .map(|i| {
-            let prompt_ids = vec![i, i + 10, 20];
-            let (case, task) = task(i, &prompt_ids);
-            PanelCase {
-                case,
-                messages: Vec::new(),
-                prompt_ids,
-                task,
-            }
-        })
-        .collect();
-    let path = dir.join(format!("{name}.jsonl"));
-    let sha256 = crate::panel::write_panel(&path, &header, &lines).unwrap();
-    let panel: Panel = crate::panel::read_panel(&path, &sha256).unwrap();
-    BuiltPanel {
-        name: name.to_owned(),
-        outcome: Outcome::Built(panel),
     }
 }

@@ -1,4 +1,4 @@
-//! Files mapped into memory, read only, and their digests.
+//! The bytes of model files, mapped into memory or part of the binary, and their digests.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,14 +13,28 @@ use super::ModelError;
 /// Bytes hashed at a time.
 const HASH_CHUNK: usize = 1 << 22;
 
-/// A file whose bytes are mapped, not copied.
-pub(crate) struct MappedFile {
+/// A file whose bytes are at hand without a copy.
+pub(crate) struct FileBytes {
     path: String,
     name: String,
-    map: Mmap,
+    bytes: Bytes,
 }
 
-impl MappedFile {
+enum Bytes {
+    Mapped(Mmap),
+    Embedded(&'static [u8]),
+}
+
+impl FileBytes {
+    /// A file that is part of the binary.
+    pub(crate) fn embedded(folder: &str, name: &str, bytes: &'static [u8]) -> Self {
+        FileBytes {
+            path: format!("{folder}/{name}"),
+            name: name.to_owned(),
+            bytes: Bytes::Embedded(bytes),
+        }
+    }
+
     /// Maps a file.
     ///
     /// # Errors
@@ -44,10 +58,10 @@ impl MappedFile {
         // valid. A file that another process changes or truncates meanwhile is outside what any
         // reader of a mapped file can detect; model files are not written while a model runs.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| ModelError::io(&shown, e))?;
-        Ok(MappedFile {
+        Ok(FileBytes {
             name: file_name(path),
             path: shown,
-            map,
+            bytes: Bytes::Mapped(map),
         })
     }
 
@@ -58,13 +72,16 @@ impl MappedFile {
 
     /// The whole content.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.map
+        match &self.bytes {
+            Bytes::Mapped(map) => map,
+            Bytes::Embedded(bytes) => bytes,
+        }
     }
 
     /// File name and SHA-256 of the content.
     pub(crate) fn digest(&self) -> FileDigest {
         let mut hasher = Sha256::new();
-        for chunk in self.map.chunks(HASH_CHUNK) {
+        for chunk in self.bytes().chunks(HASH_CHUNK) {
             hasher.update(chunk);
         }
         FileDigest {

@@ -1,0 +1,164 @@
+//! What a certificate's own figures allow.
+
+mod degradation;
+mod rules;
+mod verdicts;
+
+use std::path::{Component, Path};
+
+use serde_json::json;
+
+use crate::recipe::Recipe;
+use crate::schema::{CERTIFICATE_SCHEMA, Certificate, ObjectiveResult, Verdict, tree_differences};
+use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, start_path};
+
+use super::super::assemble::{certificate_recipe, memory};
+use super::Disagreement;
+
+/// Everything in `certificate` that contradicts its own figures: bounds and estimates against
+/// counts, `pass` against bounds, verdicts against rules, degradation against counts, bytes
+/// against recipe and model. NLL bounds and digests need the run and are not looked at.
+pub fn alone(certificate: &Certificate) -> Vec<Disagreement> {
+    let mut list = identity(certificate);
+    list.extend(costs(certificate));
+    list.extend(rules::check(certificate));
+    list.extend(verdicts::check(certificate));
+    list.extend(degradation::check(certificate));
+    list.extend(aa(certificate));
+    list.extend(evidence(certificate));
+    list
+}
+
+fn identity(certificate: &Certificate) -> Vec<Disagreement> {
+    let mut list = Vec::new();
+    if certificate.schema != CERTIFICATE_SCHEMA {
+        list.push(Disagreement::claim(
+            "schema",
+            certificate.schema.as_str(),
+            CERTIFICATE_SCHEMA,
+        ));
+    }
+    list.extend(digest("protocol.sha256", &certificate.protocol.sha256));
+    list
+}
+
+fn digest(path: &str, found: &str) -> Option<Disagreement> {
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let sound = found.len() == 64 && found.bytes().all(hex);
+    (!sound).then(|| Disagreement::claim(path, found, "64 lower-case hexadecimal digits"))
+}
+
+/// Bytes per token follow from the recipe and the model's shape, memory figures from them.
+fn costs(certificate: &Certificate) -> Vec<Disagreement> {
+    let (stated, geometry) = (&certificate.recipe, &certificate.model.geometry);
+    let spec = stated.spec.as_str();
+    let recipe = match Recipe::parse(spec).and_then(|recipe| {
+        recipe
+            .check_layers(geometry.layers as usize)
+            .map(|()| recipe)
+    }) {
+        Ok(recipe) => recipe,
+        Err(error) => return vec![Disagreement::claim("recipe.spec", spec, error.to_string())],
+    };
+    let mut list = Vec::new();
+    if recipe.spec() != spec {
+        list.push(Disagreement::claim("recipe.spec", spec, recipe.spec()));
+    }
+    if Recipe::parse(&stated.name).is_ok_and(|other| other != recipe) {
+        let expected = format!("no name of another recipe than {spec}");
+        list.push(Disagreement::claim(
+            "recipe.name",
+            stated.name.as_str(),
+            expected,
+        ));
+    }
+    let computed = certificate_recipe((&stated.name, spec), Some(&recipe), geometry);
+    let found = json!({"recipe": stated, "memory": certificate.memory});
+    let expected = json!({"recipe": computed, "memory": memory(&computed)});
+    let differences = tree_differences(&found, &expected);
+    list.extend(differences.into_iter().map(Disagreement::with_itself));
+    list
+}
+
+fn aa(certificate: &Certificate) -> Vec<Disagreement> {
+    let Some(aa) = &certificate.aa else {
+        return Vec::new();
+    };
+    let mut list = Vec::new();
+    if u128::from(aa.lost) + u128::from(aa.gained) > u128::from(aa.records) {
+        let expected = format!(
+            "no more than lost and gained together in {} records",
+            aa.records
+        );
+        list.push(Disagreement::claim("aa.lost", aa.lost, expected));
+    }
+    if aa.identical_bits && (aa.lost > 0 || aa.gained > 0) {
+        let expected = "false where answers were lost or gained";
+        list.push(Disagreement::claim("aa.identical_bits", true, expected));
+    }
+    if !aa.identical_bits && certificate.worker.kind != "http" {
+        let expected = format!("true: worker {} promises it", certificate.worker.kind);
+        list.push(Disagreement::claim("aa.identical_bits", false, expected));
+    }
+    list
+}
+
+/// The list must be one that a run can have: its digests themselves need the run.
+fn evidence(certificate: &Certificate) -> Vec<Disagreement> {
+    let mut list = Vec::new();
+    for (at, file) in certificate.evidence.iter().enumerate() {
+        let parts = Path::new(&file.path).components();
+        let inside = parts
+            .into_iter()
+            .all(|part| matches!(part, Component::Normal(_)));
+        if file.path.is_empty() || !inside {
+            let field = format!("evidence[{at}].path");
+            list.push(Disagreement::claim(
+                &field,
+                file.path.as_str(),
+                "a path below the run",
+            ));
+        }
+        list.extend(digest(&format!("evidence[{at}].sha256"), &file.sha256));
+    }
+    if !certificate.evidence.is_sorted_by(|a, b| a.path < b.path) {
+        let found = "paths out of order or doubled";
+        list.push(Disagreement::claim(
+            "evidence",
+            found,
+            "each path once, in order",
+        ));
+    }
+    for path in needed(certificate) {
+        if !certificate.evidence.iter().any(|file| file.path == path) {
+            list.push(Disagreement::claim("evidence", "a list without it", path));
+        }
+    }
+    list
+}
+
+/// Files without which the certificate's figures cannot have come about.
+fn needed(certificate: &Certificate) -> Vec<String> {
+    let arm = &certificate.recipe.name;
+    let mut needed = vec![MANIFEST_FILE.to_owned()];
+    if certificate.engagement.is_some() {
+        needed.push(format!("arms/{arm}/engagement.json"));
+    }
+    // An import's records tell by themselves which protocol they carry.
+    let is_pass = |result: &ObjectiveResult| result.verdict == Verdict::Pass;
+    let objectives = &certificate.objectives;
+    if is_pass(&objectives.preservation) || is_pass(&objectives.aggregate) {
+        needed.push(start_path(arm));
+    }
+    let recipe = Recipe::parse(&certificate.recipe.spec);
+    let is_fixed = recipe.is_ok_and(|recipe| recipe.needs_calibration());
+    // Servers keep their scales to themselves.
+    if is_fixed && certificate.worker.kind != "http" && certificate.engagement.is_some() {
+        needed.push(CALIBRATION_FILE.to_owned());
+    }
+    for rule in &certificate.objectives.preservation.rules {
+        needed.push(format!("arms/{arm}/{}.jsonl", rule.panel));
+    }
+    needed.dedup();
+    needed
+}

@@ -1,0 +1,65 @@
+//! Certificates checked: against the run that they speak of, or by their own figures alone.
+//!
+//! [`against_run`] computes the certificate again and compares every field but `tool`: another
+//! version may check what this one issued, and then the figures must agree all the same.
+//! [`alone`] needs no run: it recomputes what follows from a certificate's own figures.
+
+mod alone;
+mod contradiction;
+mod disagreement;
+mod files;
+
+use serde_json::Value;
+
+use crate::schema::{Certificate, tree_differences};
+use crate::store::RunDir;
+
+use super::load::load_trial;
+use super::{CertifyError, certify};
+
+pub use alone::alone;
+pub use disagreement::{Between, Disagreement};
+
+/// Every field in which `certificate` differs from the certificate that the run in `dir` yields
+/// for its recipe now; empty exactly where it is verified. Evidence that contradicts itself yields
+/// no certificate: the first contradiction is then listed beside the files that differ.
+///
+/// # Errors
+/// [`CertifyError::Store`] where the system failed to read a file.
+pub fn against_run(
+    certificate: &Certificate,
+    dir: &RunDir,
+) -> Result<Vec<Disagreement>, CertifyError> {
+    let mut found = files::changed(certificate, dir)?;
+    match recompute(certificate, dir) {
+        Ok(expected) => {
+            found.extend(files::unlisted(certificate, &expected));
+            let differences = tree_differences(&figures(certificate), &figures(&expected));
+            found.extend(differences.into_iter().map(Disagreement::with_evidence));
+        }
+        Err(CertifyError::Store(error)) if error.is_system() => return Err(error.into()),
+        Err(error) => found.push(contradiction::disagreement(&error, certificate)),
+    }
+    Ok(found)
+}
+
+fn recompute(certificate: &Certificate, dir: &RunDir) -> Result<Certificate, CertifyError> {
+    let candidate = &certificate.recipe.name;
+    certify(candidate, &load_trial(dir, candidate)?)
+}
+
+/// Everything that is compared field by field: neither the tool, which may be another, nor the
+/// evidence list, which is compared by path.
+fn figures(certificate: &Certificate) -> Value {
+    let mut tree = tree(certificate);
+    if let Value::Object(fields) = &mut tree {
+        fields.remove("tool");
+        fields.remove("evidence");
+    }
+    tree
+}
+
+/// A certificate was read from JSON or computed by this crate: it can be written as JSON.
+fn tree(certificate: &Certificate) -> Value {
+    serde_json::to_value(certificate).unwrap_or(Value::Null)
+}

@@ -1,0 +1,134 @@
+//! `kvassay verify`: a certificate against its run, by its own figures, or a file against its JSON
+//! Schema.
+
+mod document;
+mod schema;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+
+use crate::certify::verify::{self, Disagreement};
+use crate::schema::{Certificate, Statement, ToolIdentity};
+use crate::store::{self, RunDir, StoreError};
+
+use super::output::{self, Format};
+use super::{Exit, Failure, issue, qualify};
+
+use document::{Check, Document};
+
+/// Arguments of `kvassay verify`.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Certificate; with --schema-only any stored document.
+    #[arg(value_name = "CERT.json")]
+    certificate: PathBuf,
+    /// Run directory from which the certificate is computed again; without it, only what follows
+    /// from the certificate's own figures is checked.
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// Validate the file against the JSON Schema of its kind and nothing else.
+    #[arg(long, conflicts_with_all = ["run", "statement"])]
+    schema_only: bool,
+    /// Write the certificate as an in-toto Statement once it is verified.
+    #[arg(long, value_name = "OUT.json")]
+    statement: Option<PathBuf>,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Exit 2 for a certificate or run that cannot be read, 4 where the system failed.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
+    if args.schema_only {
+        return schema::run(&args.certificate, args.format, out);
+    }
+    let certificate = store::read_certificate(&args.certificate).map_err(store_failure)?;
+    let mut notes = Vec::new();
+    let mismatches = match &args.run {
+        Some(run) => against_run(&certificate, run, &mut notes)?,
+        None => alone(&certificate, &mut notes),
+    };
+    if let Some(path) = &args.statement {
+        notes.push(statement(&certificate, mismatches.is_empty(), path)?);
+    }
+    let check = match &args.run {
+        Some(run) => Check::Run {
+            run,
+            files: certificate.evidence.len(),
+        },
+        None => Check::Alone,
+    };
+    let document = Document {
+        certificate: &args.certificate,
+        check,
+        mismatches: &mismatches,
+        notes: &notes,
+    };
+    match args.format {
+        Format::Text => document.write_text(out)?,
+        Format::Json => output::write_json(out, &document.json())?,
+    }
+    Ok(if mismatches.is_empty() {
+        Exit::Holds
+    } else {
+        Exit::Mismatch
+    })
+}
+
+fn against_run(
+    certificate: &Certificate,
+    run: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Disagreement>, Failure> {
+    let dir = RunDir::open(run).map_err(store_failure)?;
+    let found = verify::against_run(certificate, &dir).map_err(issue::certify_failure)?;
+    notes.push(
+        "A consistent rewrite of run and certificate together cannot be seen, unless the \
+         certificate was kept elsewhere or signed."
+            .to_owned(),
+    );
+    notes
+        .push("Files of the run that the certificate does not name were not looked at.".to_owned());
+    let (issued, current) = (&certificate.tool, ToolIdentity::current());
+    if *issued != current {
+        notes.push(format!(
+            "Issued by {}, checked by {}: the figures are compared all the same. Sentences that \
+             another version words differently count as mismatches.",
+            tool(issued),
+            tool(&current)
+        ));
+    }
+    Ok(found)
+}
+
+fn tool(tool: &ToolIdentity) -> String {
+    let sources: String = tool.source_sha256.chars().take(12).collect();
+    format!("kvassay {} (sources {sources})", tool.version)
+}
+
+fn alone(certificate: &Certificate, notes: &mut Vec<String>) -> Vec<Disagreement> {
+    let files = certificate.evidence.len();
+    notes.push(format!(
+        "Not checked without --run: the digests of {files} evidence files, the nll bounds, the \
+         counts themselves, texts."
+    ));
+    verify::alone(certificate)
+}
+
+/// Writes the statement of a verified certificate and says so.
+fn statement(certificate: &Certificate, verified: bool, path: &Path) -> Result<String, Failure> {
+    if !verified {
+        return Ok(format!("No statement was written to {}.", path.display()));
+    }
+    store::write_json_atomic(path, &Statement::of(certificate)).map_err(store_failure)?;
+    Ok(format!("Wrote an in-toto Statement to {}.", path.display()))
+}
+
+fn store_failure(error: StoreError) -> Failure {
+    qualify::failure(error.into())
+}

@@ -1,0 +1,118 @@
+//! What `kvassay verify` prints.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::certify::verify::Disagreement;
+
+/// Schema name of the JSON document.
+const VERIFY_SCHEMA: &str = "kvassay.verify/1";
+
+/// What was checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Check<'a> {
+    /// The certificate against a run.
+    Run {
+        /// Run directory.
+        run: &'a Path,
+        /// Evidence files that the certificate names.
+        files: usize,
+    },
+    /// The certificate by its own figures.
+    Alone,
+    /// A file against a JSON Schema.
+    Schema {
+        /// Name of the schema.
+        name: &'static str,
+    },
+}
+
+/// Outcome of a verification.
+pub(super) struct Document<'a> {
+    /// The file that was checked.
+    pub certificate: &'a Path,
+    /// What it was checked against.
+    pub check: Check<'a>,
+    /// Everything that does not agree.
+    pub mismatches: &'a [Disagreement],
+    /// What a reader must know.
+    pub notes: &'a [String],
+}
+
+/// The JSON document.
+#[derive(Serialize)]
+pub(super) struct Json<'a> {
+    schema: &'static str,
+    certificate: String,
+    run: Option<String>,
+    verified: bool,
+    mismatches: Vec<JsonMismatch<'a>>,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct JsonMismatch<'a> {
+    path: &'a str,
+    found: &'a Option<Value>,
+    expected: &'a Option<Value>,
+}
+
+impl<'a> Document<'a> {
+    pub fn json(&self) -> Json<'a> {
+        let mismatch = |found: &'a Disagreement| JsonMismatch {
+            path: &found.path,
+            found: &found.found,
+            expected: &found.expected,
+        };
+        Json {
+            schema: VERIFY_SCHEMA,
+            certificate: self.certificate.display().to_string(),
+            run: match self.check {
+                Check::Run { run, .. } => Some(run.display().to_string()),
+                Check::Alone | Check::Schema { .. } => None,
+            },
+            verified: self.mismatches.is_empty(),
+            mismatches: self.mismatches.iter().map(mismatch).collect(),
+            notes: self.notes,
+        }
+    }
+
+    pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}", self.headline())?;
+        for mismatch in self.mismatches {
+            writeln!(out, "  {mismatch}")?;
+        }
+        for note in self.notes {
+            writeln!(out, "{note}")?;
+        }
+        Ok(())
+    }
+
+    fn headline(&self) -> String {
+        let file = self.certificate.display();
+        let count = self.mismatches.len();
+        match (self.check, count) {
+            (Check::Run { run, files }, 0) => format!(
+                "verified: every field of {file} follows from the {files} evidence files in {}",
+                run.display()
+            ),
+            (Check::Run { run, .. }, _) => {
+                format!("MISMATCH: {file} against {}: {count} found", run.display())
+            }
+            (Check::Alone, 0) => format!(
+                "consistent: the figures of {file} follow from one another; its evidence was not \
+                 looked at"
+            ),
+            (Check::Alone, _) => format!("MISMATCH: {file} against itself: {count} found"),
+            (Check::Schema { name }, 0) => {
+                format!("valid: {file} has the form that docs/schemas/{name}.json describes")
+            }
+            (Check::Schema { name }, _) => {
+                format!("INVALID: {file} against docs/schemas/{name}.json: {count} found")
+            }
+        }
+    }
+}

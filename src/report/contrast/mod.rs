@@ -1,0 +1,40 @@
+//! Sinks for contrasts: text and JSON.
+
+mod document;
+mod notes;
+mod number;
+mod sentence;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write};
+
+use crate::certify::Comparison;
+
+pub use document::COMPARE_SCHEMA;
+
+/// Writes a comparison as text in lines of at most `width` characters, but for longer words.
+///
+/// # Errors
+/// Where `out` cannot be written.
+pub fn write_comparison_text(
+    comparison: &Comparison,
+    width: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    text::write(comparison, width, out)
+}
+
+/// Writes a comparison as one JSON document, with the exit code of the command.
+///
+/// # Errors
+/// Where `out` cannot be written.
+pub fn write_comparison_json(
+    comparison: &Comparison,
+    exit: u8,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    document::write(comparison, exit, out)
+}

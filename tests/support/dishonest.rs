@@ -1,0 +1,209 @@
+//! A backend that does something else than it is asked, over one that does not.
+
+use std::cell::Cell;
+
+use kvassay::backend::{Backend, BackendError, CacheLayout, CacheRow, RotaryTable, TensorData};
+use kvassay::recipe::Recipe;
+use kvassay::schema::{KvTotals, LayerAbsmax};
+
+/// What it does instead.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Lie {
+    /// Nothing: it does what it is asked.
+    None,
+    /// Caches of quantised arms store as this recipe says.
+    Recipe(&'static str),
+    /// Every layer and component has this absmax.
+    Absmax(f32),
+    /// Every layer has the first one's absmax.
+    FirstAbsmax,
+    /// Caches with another number of slots than this: likelihoods have another last bit.
+    Bit(usize),
+    /// Caches with another number of slots than this: every first row takes another token.
+    Token(usize),
+}
+
+/// See the module documentation.
+pub struct Dishonest<B> {
+    pub inner: B,
+    pub lie: Lie,
+    /// Slots of the cache that was made last.
+    slots: Cell<usize>,
+}
+
+impl<B> Dishonest<B> {
+    pub fn new(inner: B, lie: Lie) -> Self {
+        Dishonest {
+            inner,
+            lie,
+            slots: Cell::new(0),
+        }
+    }
+
+    fn changed(&self, layout: &CacheLayout) -> CacheLayout {
+        let mut layout = layout.clone();
+        let absmax = layout.absmax.as_mut();
+        match (self.lie, absmax) {
+            (Lie::Recipe(recipe), _) if !layout.recipe.is_native() => {
+                layout.recipe = Recipe::parse(recipe).unwrap();
+            }
+            (Lie::Absmax(x), Some(layers)) => layers.fill(LayerAbsmax { k: x, v: x }),
+            (Lie::FirstAbsmax, Some(layers)) => {
+                let first = layers[0];
+                layers.fill(first);
+            }
+            _ => {}
+        }
+        layout
+    }
+}
+
+type Done = Result<(), BackendError>;
+
+impl<B: Backend> Backend for Dishonest<B> {
+    type Tensor = B::Tensor;
+    type Weight = B::Weight;
+    type Vector = B::Vector;
+    type Cache = B::Cache;
+
+    fn cache(&self, layout: &CacheLayout) -> Result<B::Cache, BackendError> {
+        self.slots.set(layout.slots);
+        self.inner.cache(&self.changed(layout))
+    }
+
+    fn argmax(&self, logits: &B::Tensor) -> Result<Vec<u32>, BackendError> {
+        let mut ids = self.inner.argmax(logits)?;
+        if let (Lie::Token(slots), Some(id)) = (self.lie, ids.first_mut())
+            && slots != self.slots.get()
+        {
+            *id = (*id + 1) % 50;
+        }
+        Ok(ids)
+    }
+
+    fn nll(&self, logits: &B::Tensor, targets: &[u32]) -> Result<Vec<f64>, BackendError> {
+        let mut sums = self.inner.nll(logits, targets)?;
+        match self.lie {
+            Lie::Bit(slots) if slots != self.slots.get() => {
+                sums.iter_mut().for_each(|sum| *sum = sum.next_up());
+            }
+            _ => {}
+        }
+        Ok(sums)
+    }
+
+    fn device(&self) -> String {
+        self.inner.device()
+    }
+
+    fn arithmetic(&self) -> String {
+        self.inner.arithmetic()
+    }
+
+    fn weight(
+        &self,
+        data: TensorData,
+        out: usize,
+        inner: usize,
+    ) -> Result<B::Weight, BackendError> {
+        self.inner.weight(data, out, inner)
+    }
+
+    fn vector(&self, data: TensorData) -> Result<B::Vector, BackendError> {
+        self.inner.vector(data)
+    }
+
+    fn tensor(&self, rows: usize, width: usize) -> Result<B::Tensor, BackendError> {
+        self.inner.tensor(rows, width)
+    }
+
+    fn resize(&self, tensor: &mut B::Tensor, rows: usize) -> Done {
+        self.inner.resize(tensor, rows)
+    }
+
+    fn embed(&self, table: &B::Weight, ids: &[u32], x: &mut B::Tensor) -> Done {
+        self.inner.embed(table, ids, x)
+    }
+
+    fn rms_norm(&self, x: &B::Tensor, weight: &B::Vector, eps: f32, out: &mut B::Tensor) -> Done {
+        self.inner.rms_norm(x, weight, eps, out)
+    }
+
+    fn rms_norm_heads(&self, x: &mut B::Tensor, weight: &B::Vector, eps: f32) -> Done {
+        self.inner.rms_norm_heads(x, weight, eps)
+    }
+
+    fn matmul(
+        &self,
+        x: &B::Tensor,
+        weight: &B::Weight,
+        bias: Option<&B::Vector>,
+        out: &mut B::Tensor,
+    ) -> Done {
+        self.inner.matmul(x, weight, bias, out)
+    }
+
+    fn matmul_add(
+        &self,
+        x: &B::Tensor,
+        weight: &B::Weight,
+        bias: Option<&B::Vector>,
+        residual: &mut B::Tensor,
+    ) -> Done {
+        self.inner.matmul_add(x, weight, bias, residual)
+    }
+
+    fn rotary(&self, x: &mut B::Tensor, table: &RotaryTable, rows: &[CacheRow]) -> Done {
+        self.inner.rotary(x, table, rows)
+    }
+
+    fn store(
+        &self,
+        cache: &mut B::Cache,
+        layer: usize,
+        k: &B::Tensor,
+        v: &B::Tensor,
+        rows: &[CacheRow],
+    ) -> Done {
+        self.inner.store(cache, layer, k, v, rows)
+    }
+
+    fn attend(
+        &self,
+        cache: &B::Cache,
+        layer: usize,
+        q: &B::Tensor,
+        rows: &[CacheRow],
+        out: &mut B::Tensor,
+    ) -> Done {
+        self.inner.attend(cache, layer, q, rows, out)
+    }
+
+    fn silu_mul(&self, gate: &B::Tensor, up: &B::Tensor, out: &mut B::Tensor) -> Done {
+        self.inner.silu_mul(gate, up, out)
+    }
+
+    fn gather(&self, x: &B::Tensor, rows: &[usize], out: &mut B::Tensor) -> Done {
+        self.inner.gather(x, rows, out)
+    }
+
+    fn to_host(&self, x: &B::Tensor) -> Result<Vec<f32>, BackendError> {
+        self.inner.to_host(x)
+    }
+
+    fn truncate_slot(&self, cache: &mut B::Cache, slot: usize, tokens: usize) -> Done {
+        self.inner.truncate_slot(cache, slot, tokens)
+    }
+
+    fn reset_slot(&self, cache: &mut B::Cache, slot: usize) -> Done {
+        self.inner.reset_slot(cache, slot)
+    }
+
+    fn slot_totals(&self, cache: &B::Cache, slot: usize) -> Result<Vec<KvTotals>, BackendError> {
+        self.inner.slot_totals(cache, slot)
+    }
+
+    fn slot_absmax(&self, cache: &B::Cache, slot: usize) -> Result<Vec<LayerAbsmax>, BackendError> {
+        self.inner.slot_absmax(cache, slot)
+    }
+}
