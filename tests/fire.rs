@@ -3,7 +3,7 @@
 //! code, and a resumed run ends with the bytes of an uninterrupted one.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)] // Helpers outside of test functions.
+#![allow(clippy::print_stdout, clippy::unwrap_used)] // Helpers outside of test functions.
 
 mod tiny;
 
@@ -185,11 +185,7 @@ fn kill(args: &[&str]) {
         assert!(files(&tiny.path(&name)) == whole, "{name}: other bytes");
     }
     assert!(inside > KILLS / 8, "{inside} kills hit a run directory");
-    writeln!(
-        std::io::stdout(),
-        "{kills} kills in {runs} runs, {inside} of them with a run directory"
-    )
-    .unwrap();
+    println!("{kills} kills in {runs} runs, {inside} of them with a run directory");
 }
 
 /// `sh` counts in blocks of 512 bytes or of 1024, so limits are tried from small to large.
