@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::certify::unattainable;
 use crate::schema::*;
+use crate::store::samples;
 
 use super::*;
 
@@ -12,62 +13,30 @@ fn proportion(limit: f64) -> ProportionRule {
 }
 
 fn protocol(cases: u32) -> Protocol {
-    let nll = |length| PanelPlan::Nll {
-        task: "wikipedia-nll".to_owned(),
-        length,
-        documents: 64,
-        targets: 128,
-    };
-    let retrieval = |length| PanelPlan::Retrieval {
-        task: "needle".to_owned(),
-        length,
-        cases: 200,
-        max_new_tokens: 16,
-    };
+    let mut protocol = samples::protocol();
+    if let PanelPlan::Math { cases: named, .. } = &mut protocol.panels[0] {
+        *named = cases;
+    }
     Protocol {
-        schema: PROTOCOL_SCHEMA.to_owned(),
         name: "reference".to_owned(),
         description: String::new(),
-        family_alpha: 0.05,
         models: Vec::new(),
-        controls: vec!["native".to_owned()],
         candidates: Vec::new(),
-        objectives: vec![ObjectiveName::Preservation, ObjectiveName::Aggregate],
-        required: ObjectiveName::Preservation,
         calibration: CalibrationPlan {
             documents: 16,
             lengths: vec![1024],
             forced_tokens: 128,
         },
-        panels: vec![
-            PanelPlan::Math {
-                task: "gsm8k".to_owned(),
-                cases,
-                max_new_tokens: 512,
-            },
-            nll(1024),
-            nll(8192),
-            retrieval(1024),
-            retrieval(8192),
-        ],
         rules: Rules {
             gross_loss: proportion(0.02),
             net_change: proportion(-0.01),
             nll: NllRule {
-                limit: 0.01,
                 divisor: 12,
-                resamples: 100_000,
-                seed: 1,
+                ..protocol.rules.nll
             },
             retrieval: proportion(0.05),
         },
-        frozen_panels: Vec::new(),
-        assay_sensitivity: AssaySensitivity {
-            math: 0.5,
-            retrieval: 0.9,
-        },
-        contrasts: Vec::new(),
-        seed: 1,
+        ..protocol
     }
 }
 

@@ -282,7 +282,7 @@ fn sums(engagement: &Engagement) -> KvTotals {
 }
 
 /// Every scale that was read back is exactly 1.0, and there is one.
-fn all_unit_scales(layers: &[LayerEngagement]) -> bool {
+pub fn all_unit_scales(layers: &[LayerEngagement]) -> bool {
     let mut scales = layers
         .iter()
         .flat_map(|layer| [&layer.k, &layer.v])

@@ -25,7 +25,7 @@ mod tree;
 
 pub use certificate::*;
 pub use digest::*;
-pub use engaged::ExpectedStorage;
+pub use engaged::{ExpectedStorage, all_unit_scales};
 pub use evidence::*;
 pub use import::*;
 pub use json_schema::{JsonSchemaError, STORED_DOCUMENTS, StoredDocument, Violation};

@@ -16,8 +16,10 @@ pub(super) trait Task {
     /// What is read from a wanted row's logits.
     type Value;
 
-    /// The target of a wanted row, for tasks that score one.
-    fn target(&self, sequence: &Self::Sequence, position: usize) -> u32;
+    /// The target of a wanted row. Tasks that score none do not look at it.
+    fn target(&self, _sequence: &Self::Sequence, _position: usize) -> u32 {
+        0
+    }
 
     /// Reads the wanted rows.
     fn read<B: Backend>(

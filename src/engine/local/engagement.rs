@@ -2,7 +2,9 @@
 
 use crate::engine::EngineError;
 use crate::recipe::{Component, Recipe};
-use crate::schema::{ComponentTotals, ENGAGEMENT_SCHEMA, Engagement, KvTotals, LayerEngagement};
+use crate::schema::{
+    ComponentTotals, ENGAGEMENT_SCHEMA, Engagement, KvTotals, LayerEngagement, all_unit_scales,
+};
 
 /// Builds the engagement of `recipe` from what the probe stored per layer.
 ///
@@ -18,20 +20,21 @@ pub(super) fn engagement(
     for (side, read) in SIDES {
         differs |= check_side(recipe, layers, side, read)?;
     }
+    let layers: Vec<LayerEngagement> = (0u32..)
+        .zip(layers)
+        .map(|(layer, totals)| LayerEngagement {
+            layer,
+            k: totals.k.clone(),
+            v: totals.v.clone(),
+        })
+        .collect();
     Ok(Engagement {
         schema: ENGAGEMENT_SCHEMA.to_owned(),
         recipe: recipe.spec(),
         probe_tokens,
-        layers: (0u32..)
-            .zip(layers)
-            .map(|(layer, totals)| LayerEngagement {
-                layer,
-                k: totals.k.clone(),
-                v: totals.v.clone(),
-            })
-            .collect(),
+        unit_scales: all_unit_scales(&layers),
+        layers,
         totals: None,
-        unit_scales: unit_scales(layers),
         differs_from_native: differs,
     })
 }
@@ -100,17 +103,6 @@ fn check_layer(component: Component, totals: &ComponentTotals) -> Result<(), Str
 
 fn shown(scale: Option<f32>) -> String {
     scale.map_or_else(|| "none".to_owned(), |scale| scale.to_string())
-}
-
-/// Every scale that was read back is exactly 1.0, and there is one.
-fn unit_scales(layers: &[KvTotals]) -> bool {
-    let mut scales = layers
-        .iter()
-        .flat_map(|totals| [&totals.k, &totals.v])
-        .flat_map(|side| [side.scale_min, side.scale_max])
-        .flatten()
-        .peekable();
-    scales.peek().is_some() && scales.all(|scale| scale == 1.0)
 }
 
 fn not_engaged(recipe: &Recipe, what: &str) -> EngineError {

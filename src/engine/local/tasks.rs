@@ -119,10 +119,6 @@ impl Task for Generate<'_> {
     type Sequence = Continuation;
     type Value = u32;
 
-    fn target(&self, _: &Continuation, _: usize) -> u32 {
-        0
-    }
-
     fn read<B: Backend>(
         &self,
         backend: &B,
@@ -314,10 +310,6 @@ impl<'a> Measure<'a> {
 impl Task for Measure<'_> {
     type Sequence = Document;
     type Value = u32;
-
-    fn target(&self, _: &Document, _: usize) -> u32 {
-        0
-    }
 
     fn read<B: Backend>(
         &self,

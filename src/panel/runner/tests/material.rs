@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::panel::{BuiltPanel, BuiltPanels, CalibrationDocs, Outcome, Panel};
 use crate::schema::{
-    AssaySensitivity, CalibrationPlan, CaseTask, NllRule, ObjectiveName, PANEL_SCHEMA,
-    PROTOCOL_SCHEMA, PanelCase, PanelHeader, PanelPlan, ProportionRule, Protocol,
-    ProtocolCandidate, ProtocolModel, Rules,
+    CalibrationPlan, CaseTask, NllRule, PANEL_SCHEMA, PanelCase, PanelHeader, PanelPlan,
+    ProportionRule, Protocol, ProtocolCandidate, Rules,
 };
+use crate::store::samples;
 
 /// A protocol of five questions, three documents and three needles.
 pub fn protocol() -> Protocol {
@@ -17,21 +17,13 @@ pub fn protocol() -> Protocol {
         spec: spec.to_owned(),
     };
     Protocol {
-        schema: PROTOCOL_SCHEMA.to_owned(),
         name: "tiny".to_owned(),
         description: "A protocol of tests.".to_owned(),
-        family_alpha: 0.05,
-        models: vec![ProtocolModel {
-            name: "*".to_owned(),
-            sha256: None,
-        }],
-        controls: vec!["native".to_owned()],
+        models: vec![samples::model("*", None)],
         candidates: vec![
             candidate("AF", "k=native,v=e4m3:fixed"),
             candidate("AD", "k=native,v=e4m3:dynamic"),
         ],
-        objectives: vec![ObjectiveName::Preservation, ObjectiveName::Aggregate],
-        required: ObjectiveName::Preservation,
         calibration: CalibrationPlan {
             documents: 2,
             lengths: vec![16],
@@ -67,13 +59,7 @@ pub fn protocol() -> Protocol {
             },
             retrieval: proportion(0.05),
         },
-        frozen_panels: Vec::new(),
-        assay_sensitivity: AssaySensitivity {
-            math: 0.5,
-            retrieval: 0.9,
-        },
-        contrasts: Vec::new(),
-        seed: 1,
+        ..samples::protocol()
     }
 }
 
