@@ -1,14 +1,19 @@
 //! Attention over a cache: arguments and launches.
 
+mod kind;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::cache::{CudaCache, SideLayout};
 use super::device::{Buffer, Device, Purpose, launch};
-use super::functions::{AttentionKind, Kernels, WARP_ROWS};
+use super::functions::Kernels;
+use super::plan::Blocks;
 use super::rows::DeviceRows;
 use super::tensor::{CudaTensor, int};
 use crate::backend::{BackendError, CacheRow};
+pub use kind::{AttentionFunctions, AttentionKind, WARP_ROWS};
+use kind::{Class, PROMPT_ROWS, PROMPT_THREADS};
 
 /// Arguments of every attention kernel; layout as in the kernels.
 #[repr(C)]
@@ -26,6 +31,7 @@ struct Arguments {
     heads: i32,
     kv_heads: i32,
     spans: i32,
+    q_format: i32,
     out_format: i32,
     factor: f32,
     k: SideLayout,
@@ -92,15 +98,24 @@ impl Attention<'_> {
             head_dim: shape.head_dim,
             native: shape.native,
             exact: q.operand.is_none(),
+            stored: cache.formats(layer).map(Class::from),
         })?;
-        let many = functions.many_warps * WARP_ROWS;
+        let blocks = Blocks {
+            group,
+            many: match functions.prompt {
+                Some(_) => PROMPT_ROWS,
+                None => functions.many_warps * WARP_ROWS,
+            },
+            whole: functions.prompt.is_some(),
+        };
+        let many = blocks.many;
         if group > many {
             return Err(BackendError::Unsupported(format!(
                 "{group} query heads per key/value head, the cuda worker has at most {many}"
             )));
         }
         let device = &self.kernels.device;
-        let plan = device_rows.plan(device, group, many)?;
+        let plan = device_rows.plan(device, blocks)?;
         let (spans, long) = (plan.plan.spans, plan.plan.long_rows.len());
         let [partial, partial_sums] = self
             .partials
@@ -109,8 +124,10 @@ impl Attention<'_> {
         let (table, pages_per_slot) = cache.table();
         let [k, v] = cache.sides(layer);
         let to = out.written_for_products(self.kernels, q.operand)?;
+        // Rounded ones serve as they are: the kernels round no other way.
+        let (q, q_format) = q.as_it_is(self.kernels, shape.native.into())?;
         let arguments = Arguments {
-            q: q.float(self.kernels)?,
+            q,
             out: to.pointer,
             partial,
             partial_sums,
@@ -122,6 +139,7 @@ impl Attention<'_> {
             heads: int(heads),
             kv_heads: int(shape.kv_heads),
             spans: int(spans),
+            q_format: q_format as i32,
             out_format: to.format as i32,
             factor: std::f32::consts::LOG2_E / (shape.head_dim as f32).sqrt(),
             k,
@@ -139,11 +157,20 @@ impl Attention<'_> {
                 jobs: at.many,
                 ..arguments
             };
-            let (grid, threads) = ((many, kv_heads, 1), 32 * functions.many_warps as u32);
-            // SAFETY: as above.
-            unsafe {
-                launch!(device, &functions.many, grid, threads, functions.many_shared; arguments)
-            }?;
+            if let Some(prompt) = &functions.prompt {
+                // Blocks stay and take rows and heads in turns.
+                let turns = many * kv_heads;
+                let grid = (turns.min(device.multiprocessors() as u32), 1, 1);
+                let (shared, jobs) = (functions.prompt_shared, int(many as usize));
+                // SAFETY: as above.
+                unsafe { launch!(device, prompt, grid, PROMPT_THREADS, shared; arguments, jobs) }?;
+            } else {
+                let (grid, threads) = ((many, kv_heads, 1), 32 * functions.many_warps as u32);
+                // SAFETY: as above.
+                unsafe {
+                    launch!(device, &functions.many, grid, threads, functions.many_shared; arguments)
+                }?;
+            }
         }
         if long > 0 {
             let grid = (long as u32, heads as u32, 1);

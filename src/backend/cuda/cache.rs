@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use super::device::{Buffer, Device, Purpose, launch};
 use super::functions::Kernels;
-use super::tensor::int;
+use super::tensor::{Format, int};
 use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayout, CacheRow};
 use crate::recipe::{NativeDtype, PAGE_TOKENS};
@@ -146,6 +146,11 @@ impl CudaCache {
     /// Keys and values of a layer.
     pub fn sides(&self, layer: usize) -> [SideLayout; 2] {
         self.sides[layer]
+    }
+
+    /// Format of stored keys and values of a layer.
+    pub fn formats(&self, layer: usize) -> [Format; 2] {
+        self.storages[layer].map(Format::of_storage)
     }
 
     /// The table on the device, and pages per slot.

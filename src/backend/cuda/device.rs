@@ -48,6 +48,7 @@ pub struct Device {
     name: String,
     capability: (i32, i32),
     shared_limit: usize,
+    multiprocessors: usize,
     pub(super) allocated: [Cell<u64>; PURPOSES.len()],
 }
 
@@ -84,12 +85,16 @@ impl Device {
         let shared_limit = context
             .attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
             .map_err(failed("shared memory"))?;
+        let multiprocessors = context
+            .attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+            .map_err(failed("multiprocessors"))?;
         Ok(Rc::new(Device {
             context,
             stream,
             name,
             capability,
             shared_limit: usize::try_from(shared_limit).unwrap_or(0),
+            multiprocessors: usize::try_from(multiprocessors).unwrap_or(1),
             allocated: Default::default(),
         }))
     }
@@ -107,6 +112,11 @@ impl Device {
     /// Most shared memory of a block, in bytes.
     pub fn shared_limit(&self) -> usize {
         self.shared_limit
+    }
+
+    /// Multiprocessors.
+    pub fn multiprocessors(&self) -> usize {
+        self.multiprocessors
     }
 
     /// Free and total memory in bytes.

@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use cudarc::driver::CudaFunction;
 
+use super::attention::{AttentionFunctions, AttentionKind};
 use super::compile::{self, Unit};
 use super::device::{Device, Grid};
 use crate::backend::BackendError;
-use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
 const NAMES: [&str; 18] = [
@@ -32,38 +32,6 @@ const NAMES: [&str; 18] = [
     "argmax",
     "nll",
 ];
-
-/// Tokens of attention's tiles.
-const TILE: usize = 64;
-/// Query rows of a warp.
-pub const WARP_ROWS: usize = 16;
-
-/// What attention is compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct AttentionKind {
-    /// Elements per head vector.
-    pub head_dim: usize,
-    /// 16-bit format of operands.
-    pub native: NativeDtype,
-    /// Queries and weights keep more than 16 bits.
-    pub exact: bool,
-}
-
-/// Attention for one kind.
-pub struct AttentionFunctions {
-    /// Blocks of 16 query rows.
-    pub few: CudaFunction,
-    /// Shared memory of a block of `few`.
-    pub few_shared: usize,
-    /// Blocks of `many_warps` times 16 query rows.
-    pub many: CudaFunction,
-    /// Shared memory of a block of `many`.
-    pub many_shared: usize,
-    /// Warps of a block of `many`.
-    pub many_warps: usize,
-    /// Merges spans.
-    pub merge: CudaFunction,
-}
 
 /// A device and its kernels: by name, attention by kind; the latter are compiled when first asked
 /// for.
@@ -121,105 +89,18 @@ impl Kernels {
     /// Attention of a kind.
     ///
     /// # Errors
-    /// [`BackendError::Unsupported`] where this device's blocks have too little shared memory.
+    /// As [`AttentionFunctions::new`].
     pub fn attention(&self, kind: AttentionKind) -> Result<Rc<AttentionFunctions>, BackendError> {
         if let Some(found) = self.attention.borrow().get(&kind) {
             return Ok(Rc::clone(found));
         }
-        let built = Rc::new(self.build(kind)?);
+        let built = Rc::new(AttentionFunctions::new(&self.device, kind)?);
         self.attention.borrow_mut().insert(kind, Rc::clone(&built));
         Ok(built)
-    }
-
-    fn build(&self, kind: AttentionKind) -> Result<AttentionFunctions, BackendError> {
-        let many_warps = many_warps(kind, self.device.shared_limit()).ok_or_else(|| {
-            BackendError::Unsupported(format!(
-                "head_dim {}: attention needs {} bytes of shared memory, a block of {} has {}",
-                kind.head_dim,
-                many_shared(kind, 2).max(few_shared(kind)),
-                self.device.name(),
-                self.device.shared_limit()
-            ))
-        })?;
-        let unit = Unit::attention(vec![
-            format!("HD={}", kind.head_dim),
-            format!("BF16={}", u8::from(kind.native == NativeDtype::Bf16)),
-            format!("EXACT={}", u8::from(kind.exact)),
-            format!("DOWN_MANY={many_warps}"),
-        ]);
-        let module = self.device.load(binary(&self.device, &unit)?)?;
-        let (few_shared, many_shared) = (few_shared(kind), many_shared(kind, many_warps));
-        Ok(AttentionFunctions {
-            few: self.device.function(&module, "attend_few", few_shared)?,
-            few_shared,
-            many: self.device.function(&module, "attend_many", many_shared)?,
-            many_shared,
-            many_warps,
-            merge: self.device.function(&module, "merge_spans", 0)?,
-        })
     }
 }
 
 fn binary(device: &Device, unit: &Unit) -> Result<Vec<u8>, BackendError> {
     let folder = compile::cache_folder();
     compile::binary(unit, device.capability(), folder.as_deref())
-}
-
-/// Bytes of a row of a tile.
-fn row_bytes(kind: AttentionKind) -> usize {
-    (kind.head_dim.next_multiple_of(16) + 8) * 2
-}
-
-/// Queries of `rows`, two tiles each of keys and values, scales.
-fn base_shared(kind: AttentionKind, rows: usize) -> usize {
-    let parts = 1 + usize::from(kind.exact);
-    parts * rows * row_bytes(kind) + 4 * TILE * row_bytes(kind) + 3 * TILE * 4
-}
-
-fn few_shared(kind: AttentionKind) -> usize {
-    // Warps exchange scores, in the place of queries where those are kept in registers.
-    let exchange = WARP_ROWS * (TILE + 4) * 4;
-    let queries = WARP_ROWS * row_bytes(kind) * (1 + usize::from(kind.exact));
-    let base = base_shared(kind, WARP_ROWS);
-    if kind.head_dim <= 128 {
-        base - queries + queries.max(exchange)
-    } else {
-        base + exchange
-    }
-}
-
-fn many_shared(kind: AttentionKind, warps: usize) -> usize {
-    base_shared(kind, WARP_ROWS * warps)
-}
-
-/// The most warps, up to 8, whose block fits.
-fn many_warps(kind: AttentionKind, limit: usize) -> Option<usize> {
-    let most = if kind.head_dim > 128 { 4 } else { 8 };
-    let fits = |warps: &usize| many_shared(kind, *warps).max(few_shared(kind)) <= limit;
-    [8, 4, 2]
-        .into_iter()
-        .filter(|warps| *warps <= most)
-        .find(fits)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_shrink_to_what_fits() {
-        let kind = |head_dim, exact| AttentionKind {
-            head_dim,
-            native: NativeDtype::F16,
-            exact,
-        };
-        let (hopper, ampere, ada) = (227 << 10, 163 << 10, 99 << 10);
-        assert_eq!(many_warps(kind(128, false), hopper), Some(8));
-        assert_eq!(many_warps(kind(128, true), hopper), Some(8));
-        assert_eq!(many_warps(kind(256, false), hopper), Some(4));
-        assert_eq!(many_warps(kind(256, false), ampere), Some(2));
-        assert_eq!(many_warps(kind(128, false), ada), Some(4));
-        assert_eq!(many_warps(kind(256, false), ada), None);
-        assert_eq!(many_warps(kind(8, true), ada), Some(8));
-    }
 }

@@ -2,7 +2,7 @@
 
 use crate::backend::CacheRow;
 
-use super::functions::WARP_ROWS;
+use super::attention::WARP_ROWS;
 
 /// Tokens of a span; as in the kernel.
 pub const SPAN: usize = 1024;
@@ -26,6 +26,17 @@ pub struct Job {
     unused: [i32; 2],
 }
 
+/// How rows are cut into blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// Query heads per key/value head.
+    pub group: usize,
+    /// Most query rows of a block.
+    pub many: usize,
+    /// Whether a larger block runs over all of its spans itself.
+    pub whole: bool,
+}
+
 /// Blocks of rows, and the spans that each has to run over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -42,13 +53,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans `rows` with `group` query heads per key/value head and blocks of at most `many` query
-    /// rows.
+    /// Plans `rows`.
     ///
     /// # Panics
     /// Where a row alone is larger than a block.
-    pub fn new(rows: &[CacheRow], group: usize, many: usize) -> Self {
-        assert!(group <= many, "query heads of a row in a block");
+    pub fn new(rows: &[CacheRow], blocks: Blocks) -> Self {
+        assert!(
+            blocks.group <= blocks.many,
+            "query heads of a row in a block"
+        );
         let mut order: Vec<usize> = (0..rows.len()).collect();
         order.sort_by_key(|&row| (rows[row].slot, rows[row].position));
         let mut plan = Plan {
@@ -56,24 +69,33 @@ impl Plan {
             ..Plan::default()
         };
         for slot in order.chunk_by(|&a, &b| rows[a].slot == rows[b].slot) {
-            for members in slot.chunks(many / group) {
-                plan.add_block(rows, members, members.len() * group <= WARP_ROWS);
+            for members in slot.chunks(blocks.many / blocks.group) {
+                plan.add_block(rows, members, blocks);
             }
         }
         // The longest first: blocks finish together.
-        let work =
+        let of_span =
             |job: &Job| std::cmp::Reverse((job.last + 1 - job.span * SPAN as i32).min(SPAN as i32));
-        plan.few.sort_by_key(work);
-        plan.many.sort_by_key(work);
+        plan.few.sort_by_key(of_span);
+        if blocks.whole {
+            plan.many.sort_by_key(|job| std::cmp::Reverse(job.last));
+        } else {
+            plan.many.sort_by_key(of_span);
+        }
         plan
     }
 
-    fn add_block(&mut self, rows: &[CacheRow], members: &[usize], is_few: bool) {
+    fn add_block(&mut self, rows: &[CacheRow], members: &[usize], blocks: Blocks) {
         let (Some(&first), Some(&last)) = (members.first(), members.last()) else {
             return;
         };
+        let is_few = members.len() * blocks.group <= WARP_ROWS;
         let last = rows[last].position;
-        let spans = last / SPAN + 1;
+        let spans = if blocks.whole && !is_few {
+            1
+        } else {
+            last / SPAN + 1
+        };
         let job = Job {
             slot: rows[first].slot as i32,
             first: self.members.len() as i32,
@@ -114,24 +136,33 @@ mod tests {
             places in proptest::collection::btree_set((0usize..5, 0usize..5000), 1..200),
             group in 1usize..9,
             seed in 0usize..1000,
+            whole: bool,
         ) {
             let mut rows: Vec<CacheRow> = places
                 .into_iter()
                 .map(|(slot, position)| CacheRow { slot, position })
                 .collect();
             rows.sort_by_key(|row| (row.position * 7919 + row.slot * 31 + seed) % 1009);
-            let plan = Plan::new(&rows, group, 64);
+            let plan = Plan::new(&rows, Blocks { group, many: 64, whole });
             let mut seen = vec![0; rows.len()];
             let jobs: Vec<&Job> = plan.few.iter().chain(&plan.many).collect();
             for block in jobs.iter().filter(|job| job.span == 0) {
                 let members = &plan.members[block.first as usize..][..block.members as usize];
                 let spans = jobs.iter().filter(|job| job.first == block.first);
                 let spans: Vec<i32> = spans.map(|job| job.span).collect();
+                let is_few = members.len() * group <= WARP_ROWS;
+                prop_assert_eq!(is_few, plan.few.contains(block));
+                if whole && !is_few {
+                    prop_assert_eq!((&spans[..], block.long_row), (&[0][..], -1));
+                }
                 for (index, &member) in members.iter().enumerate() {
                     let row = rows[member as usize];
                     seen[member as usize] += 1;
                     prop_assert_eq!(row.slot as i32, block.slot);
                     prop_assert!(row.position as i32 <= block.last);
+                    if whole && !is_few {
+                        continue;
+                    }
                     for span in 0..=row.position / SPAN {
                         prop_assert_eq!(spans.iter().filter(|&&s| s == span as i32).count(), 1);
                         prop_assert!(span < plan.spans);
@@ -142,8 +173,6 @@ mod tests {
                     }
                 }
                 prop_assert!(members.len() * group <= 64);
-                let is_few = plan.few.contains(block);
-                prop_assert_eq!(is_few, members.len() * group <= WARP_ROWS);
             }
             prop_assert!(seen.iter().all(|&count| count == 1));
         }
@@ -154,7 +183,12 @@ mod tests {
         let rows: Vec<CacheRow> = [(0, 10), (1, 3000), (2, 900)]
             .map(|(slot, position)| CacheRow { slot, position })
             .to_vec();
-        let plan = Plan::new(&rows, 4, 64);
+        let blocks = Blocks {
+            group: 4,
+            many: 64,
+            whole: false,
+        };
+        let plan = Plan::new(&rows, blocks);
         let jobs: Vec<_> = plan.few.iter().map(|job| (job.slot, job.span)).collect();
         assert_eq!(jobs, [(1, 0), (1, 1), (1, 2), (2, 0), (0, 0)]);
         assert_eq!((plan.spans, plan.long_rows), (3, vec![1]));

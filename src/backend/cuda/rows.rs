@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::device::{Buffer, Device, Purpose};
-use super::plan::Plan;
+use super::plan::{Blocks, Plan};
 use super::tensor::int;
 use crate::backend::{BackendError, CacheRow, RotaryTable};
 
@@ -20,8 +20,8 @@ pub struct DeviceRows {
     plan: RefCell<Option<KeptPlan>>,
 }
 
-/// A plan with the sizes that it was made for.
-type KeptPlan = ((usize, usize), Rc<DevicePlan>);
+/// A plan with the blocks that it was made for.
+type KeptPlan = (Blocks, Rc<DevicePlan>);
 
 /// A plan on the device.
 pub struct DevicePlan {
@@ -63,24 +63,23 @@ impl DeviceRows {
         self.places.pointer()
     }
 
-    /// The plan for `group` query heads per key/value head and blocks of `many` query rows.
+    /// The plan for blocks of these sizes.
     ///
     /// # Errors
     /// [`BackendError::Device`].
     pub fn plan(
         &self,
         device: &Rc<Device>,
-        group: usize,
-        many: usize,
+        blocks: Blocks,
     ) -> Result<Rc<DevicePlan>, BackendError> {
         let mut kept = self.plan.borrow_mut();
         if let Some((key, plan)) = kept.as_ref()
-            && *key == (group, many)
+            && *key == blocks
         {
             return Ok(Rc::clone(plan));
         }
-        let plan = Rc::new(DevicePlan::new(device, Plan::new(&self.rows, group, many))?);
-        *kept = Some(((group, many), Rc::clone(&plan)));
+        let plan = Rc::new(DevicePlan::new(device, Plan::new(&self.rows, blocks))?);
+        *kept = Some((blocks, Rc::clone(&plan)));
         Ok(plan)
     }
 }

@@ -215,6 +215,19 @@ impl CudaTensor {
         Ok(self.data.pointer())
     }
 
+    /// Address and format of the elements where they lie: in the 16-bit `format`, or in f32.
+    pub(super) fn as_it_is(
+        &self,
+        kernels: &Kernels,
+        format: Format,
+    ) -> Result<(u64, Format), BackendError> {
+        match &*self.half.borrow() {
+            Some(half) if half.format == Some(format) => return Ok((half.data.pointer(), format)),
+            _ => {}
+        }
+        Ok((self.float(kernels)?, Format::F32))
+    }
+
     /// Address of the elements in a 16-bit format.
     pub(super) fn half(&self, kernels: &Kernels, format: Format) -> Result<u64, BackendError> {
         if let Some(half) = &*self.half.borrow()

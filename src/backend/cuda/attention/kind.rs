@@ -1,0 +1,292 @@
+//! What attention is compiled for, and the compiled kernels.
+
+use cudarc::driver::{CudaFunction, CudaModule};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::backend::BackendError;
+use crate::backend::cuda::compile::{self, Unit};
+use crate::backend::cuda::device::{Device, Purpose, launch};
+use crate::backend::cuda::tensor::Format;
+use crate::recipe::NativeDtype;
+
+/// Tokens of attention's tiles.
+const TILE: usize = 64;
+/// Query rows of a warp.
+pub const WARP_ROWS: usize = 16;
+/// Query rows of a block of `prompt`.
+pub const PROMPT_ROWS: usize = 128;
+/// Threads of a block of `prompt`: two warpgroups compute, one copies.
+pub const PROMPT_THREADS: u32 = 384;
+/// Bytes of the scales of a tile.
+const SCALES_BYTES: usize = 3 * TILE * 4;
+/// Bytes of the addresses of a span's pages.
+const ADDRESSES_BYTES: usize = 1024 / 16 * 8;
+
+/// Class of stored elements that kernels are compiled for, numbered as in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// 16-bit floats.
+    Native = 0,
+    /// 8-bit floats.
+    Float8 = 1,
+    /// 8-bit integers.
+    Integer8 = 2,
+}
+
+impl From<Format> for Class {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::F32 | Format::F16 | Format::Bf16 => Class::Native,
+            Format::E4m3 | Format::E5m2 => Class::Float8,
+            Format::Int8 => Class::Integer8,
+        }
+    }
+}
+
+/// What attention is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AttentionKind {
+    /// Elements per head vector.
+    pub head_dim: usize,
+    /// 16-bit format of operands.
+    pub native: NativeDtype,
+    /// Queries and weights keep more than 16 bits.
+    pub exact: bool,
+    /// Stored keys and values.
+    pub stored: [Class; 2],
+}
+
+/// Attention for one kind.
+pub struct AttentionFunctions {
+    /// Blocks of 16 query rows.
+    pub few: CudaFunction,
+    /// Shared memory of a block of `few`.
+    pub few_shared: usize,
+    /// Blocks of `many_warps` times 16 query rows.
+    pub many: CudaFunction,
+    /// Shared memory of a block of `many`.
+    pub many_shared: usize,
+    /// Warps of a block of `many`.
+    pub many_warps: usize,
+    /// Blocks of [`PROMPT_ROWS`] query rows over all of their spans, in place of `many`; `None`
+    /// where the device lacks their instructions, or these round differently.
+    pub prompt: Option<CudaFunction>,
+    /// Shared memory of a block of `prompt`.
+    pub prompt_shared: usize,
+    /// Merges spans.
+    pub merge: CudaFunction,
+}
+
+impl AttentionFunctions {
+    /// Compiles attention of a kind.
+    ///
+    /// # Errors
+    /// [`BackendError::Unsupported`] where this device's blocks have too little shared memory;
+    /// [`BackendError::Device`].
+    pub fn new(device: &Rc<Device>, kind: AttentionKind) -> Result<Self, BackendError> {
+        let many_warps = many_warps(kind, device.shared_limit()).ok_or_else(|| {
+            BackendError::Unsupported(format!(
+                "head_dim {}: attention needs {} bytes of shared memory, a block of {} has {}",
+                kind.head_dim,
+                many_shared(kind, 2).max(few_shared(kind)),
+                device.name(),
+                device.shared_limit()
+            ))
+        })?;
+        let prompt_shared = prompt_shared(kind.head_dim);
+        let hopper =
+            has_prompt(kind, device.capability()) && prompt_shared <= device.shared_limit();
+        let folder = compile::cache_folder();
+        let unit = unit(kind, many_warps, hopper);
+        let module = device.load(compile::binary(
+            &unit,
+            device.capability(),
+            folder.as_deref(),
+        )?)?;
+        let (few_shared, many_shared) = (few_shared(kind), many_shared(kind, many_warps));
+        let prompt = match hopper && round_alike(device, &module)? {
+            true => Some(device.function(&module, "attend_prompt", prompt_shared)?),
+            false => None,
+        };
+        Ok(AttentionFunctions {
+            few: device.function(&module, "attend_few", few_shared)?,
+            few_shared,
+            many: device.function(&module, "attend_many", many_shared)?,
+            many_shared,
+            many_warps,
+            prompt,
+            prompt_shared,
+            merge: device.function(&module, "merge_spans", 0)?,
+        })
+    }
+}
+
+/// Source and definitions of a kind.
+fn unit(kind: AttentionKind, many_warps: usize, hopper: bool) -> Unit {
+    let mut defines = vec![
+        format!("HD={}", kind.head_dim),
+        format!("BF16={}", u8::from(kind.native == NativeDtype::Bf16)),
+        format!("EXACT={}", u8::from(kind.exact)),
+        format!("K_CLASS={}", kind.stored[0] as i32),
+        format!("V_CLASS={}", kind.stored[1] as i32),
+        format!("DOWN_MANY={many_warps}"),
+    ];
+    if hopper {
+        defines.push(format!("PROMPT_SHARED={}", prompt_shared(kind.head_dim)));
+    }
+    Unit::attention(defines, hopper)
+}
+
+/// Whether blocks of prompts with asynchronous tensor-core instructions exist for a kind.
+fn has_prompt(kind: AttentionKind, capability: (i32, i32)) -> bool {
+    capability == (9, 0) && !kind.exact && matches!(kind.head_dim, 64 | 128)
+}
+
+/// Whether both kinds of tensor-core instructions give the same bits on this device: on noise over
+/// one power of two, where all terms count, and over many, where alignment cuts bits off.
+fn round_alike(device: &Rc<Device>, module: &Arc<CudaModule>) -> Result<bool, BackendError> {
+    const TILES: u32 = 512;
+    let function = device.function(module, "compare_products", 0)?;
+    let differing = device.upload(&[0_u32], Purpose::Staging)?;
+    let count = differing.pointer();
+    for (seed, spread) in [(1_u32, 1_i32), (2, 6), (3, 14)] {
+        // SAFETY: the counter is one number.
+        unsafe { launch!(device, &function, (TILES, 1, 1), 128, 0; seed, spread, count) }?;
+    }
+    Ok(differing.read::<u32>(1)? == [0])
+}
+
+/// Bytes of a row of a tile of operands: padded, so that rows fall on different banks.
+fn operand_row(kind: AttentionKind) -> usize {
+    (kind.head_dim.next_multiple_of(16) + 8) * 2
+}
+
+/// Bytes of a row of one-byte elements, likewise.
+fn byte_row(kind: AttentionKind) -> usize {
+    let width = kind.head_dim.next_multiple_of(16);
+    if (width / 16).is_multiple_of(2) {
+        width + 16
+    } else {
+        width
+    }
+}
+
+fn parts(kind: AttentionKind) -> usize {
+    1 + usize::from(kind.exact)
+}
+
+/// Two tiles as stored, queries, weights, largest scores, scales of two tiles, addresses.
+fn few_shared(kind: AttentionKind) -> usize {
+    let row = |class| match class {
+        Class::Native => operand_row(kind),
+        Class::Float8 | Class::Integer8 => byte_row(kind),
+    };
+    let tile = TILE * kind.stored.map(row).iter().sum::<usize>();
+    2 * tile
+        + parts(kind) * WARP_ROWS * (operand_row(kind) + (TILE + 8) * 2)
+        + 4 * WARP_ROWS * 4
+        + 2 * SCALES_BYTES
+        + ADDRESSES_BYTES
+}
+
+/// Queries, two tiles per side (as stored where they are bytes, and then a widened one), scales,
+/// addresses.
+fn many_shared(kind: AttentionKind, warps: usize) -> usize {
+    let side = |class| match class {
+        Class::Native => 2 * TILE * operand_row(kind),
+        Class::Float8 | Class::Integer8 => TILE * (2 * byte_row(kind) + operand_row(kind)),
+    };
+    parts(kind) * WARP_ROWS * warps * operand_row(kind)
+        + kind.stored.map(side).iter().sum::<usize>()
+        + SCALES_BYTES
+        + ADDRESSES_BYTES
+}
+
+/// Three stages of a tile, queries, sums of earlier spans, scales and barriers; the kernel checks
+/// it against its own sizes when it is compiled.
+fn prompt_shared(head_dim: usize) -> usize {
+    let operands = TILE * head_dim * 2;
+    let stages = 3 * (2 * operands + SCALES_BYTES + 16);
+    // Swizzled tiles begin at multiples of 1,024 bytes.
+    1024 + stages + 2 * operands + PROMPT_ROWS * head_dim * 4
+}
+
+/// The most warps, up to 8, whose block fits.
+fn many_warps(kind: AttentionKind, limit: usize) -> Option<usize> {
+    let most = if kind.head_dim > 128 { 4 } else { 8 };
+    let fits = |warps: &usize| many_shared(kind, *warps).max(few_shared(kind)) <= limit;
+    [8, 4, 2]
+        .into_iter()
+        .filter(|warps| *warps <= most)
+        .find(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLASSES: [Class; 3] = [Class::Native, Class::Float8, Class::Integer8];
+
+    fn kind(head_dim: usize, exact: bool) -> AttentionKind {
+        AttentionKind {
+            head_dim,
+            native: NativeDtype::F16,
+            exact,
+            stored: [Class::Native; 2],
+        }
+    }
+
+    #[test]
+    fn blocks_shrink_to_what_fits() {
+        let (hopper, ampere, ada) = (227 << 10, 163 << 10, 99 << 10);
+        assert_eq!(many_warps(kind(128, false), hopper), Some(8));
+        assert_eq!(many_warps(kind(128, true), hopper), Some(8));
+        assert_eq!(many_warps(kind(256, false), hopper), Some(4));
+        assert_eq!(many_warps(kind(256, false), ampere), Some(2));
+        assert_eq!(many_warps(kind(128, false), ada), Some(2));
+        assert_eq!(many_warps(kind(256, false), ada), None);
+        assert_eq!(many_warps(kind(8, true), ada), Some(8));
+        assert!(prompt_shared(128) <= hopper);
+    }
+
+    #[test]
+    fn attention_compiles_for_every_generation() {
+        if let Err(error) = compile::version() {
+            println!("skipped: {error}");
+            return;
+        }
+        let mut kinds = Vec::new();
+        for (index, head_dim) in [24, 64, 96, 128, 256].into_iter().enumerate() {
+            for native in [NativeDtype::F16, NativeDtype::Bf16] {
+                for exact in [false, true] {
+                    // Every pair of classes stands beside some head width.
+                    let turn = index * 4 + kinds.len();
+                    kinds.push(AttentionKind {
+                        head_dim,
+                        native,
+                        exact,
+                        stored: [CLASSES[turn % 3], CLASSES[turn / 3 % 3]],
+                    });
+                }
+            }
+        }
+        for stored in [
+            [Class::Native; 2],
+            [Class::Float8; 2],
+            [Class::Native, Class::Float8],
+        ] {
+            kinds.push(AttentionKind {
+                stored,
+                ..kind(128, false)
+            });
+        }
+        for kind in kinds {
+            for capability in [(8, 0), (9, 0), (10, 0)] {
+                let unit = unit(kind, 2, has_prompt(kind, capability));
+                let binary = compile::binary(&unit, capability, None).unwrap();
+                assert_eq!(&binary[..4], b"\x7fELF", "{capability:?} {kind:?}");
+            }
+        }
+    }
+}

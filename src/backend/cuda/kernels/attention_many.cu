@@ -1,0 +1,227 @@
+// Blocks of 16 * DOWN_MANY query rows of one key/value head over one span, a warp for each 16: prompts.
+
+#define TILE_BYTES (TILE * STRIDE * 2)
+#define RAW_BYTES (TILE * BYTE_STRIDE)
+#define SIDE_BYTES(bytes) ((bytes) ? 2 * RAW_BYTES + TILE_BYTES : 2 * TILE_BYTES)  // two raw tiles and a widened one, or two
+// Blocks that should share a multiprocessor: more hide each other's waits, as long as registers
+// suffice.
+#define MANY_BLOCKS (HD <= 128 && !EXACT ? 2 : 1)
+
+// Stored bytes of a tile become operands.
+template <int THREADS, bool KEYS> DEV void convert(int format, const char* raw, char* tile) {
+#pragma unroll 2
+  for (int i = threadIdx.x; i < TILE * GROUPS; i += THREADS) {
+    int token = i / GROUPS, c = i % GROUPS;
+    uint4 b = *(const uint4*)(raw + token * BYTE_STRIDE + c * 16), first, second;
+    if (KEYS) widen_terms(format, b, first, second);
+    else widen_values(format, b, first, second);
+    uint4* to = (uint4*)(tile + token * STRIDE * 2 + c * 32);
+    to[0] = first;
+    to[1] = second;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend_many(Attention a) {
+  const int THREADS = 32 * DOWN_MANY, SCALES = (2 * TILE + THREADS - 1) / THREADS, ROWS = 16 * DOWN_MANY;
+  extern __shared__ uint4 memory[];
+  char* queries = (char*)memory;                              // [PARTS][ROWS][STRIDE] halves
+  char* keys = queries + PARTS * ROWS * STRIDE * 2;
+  char* values = keys + SIDE_BYTES(K_BYTES);
+  Scales* scales = (Scales*)(values + SIDE_BYTES(V_BYTES));
+  u64* addresses = (u64*)(scales + 1);                        // [SPAN / PAGE]
+
+  const Job job = a.jobs[blockIdx.x];
+  int head = blockIdx.y, group = a.heads / a.kv_heads, last = job.last;
+  const Page* pages = a.table + (i64)job.slot * a.max_pages;
+  int thread = threadIdx.x, down = thread >> 5, lane = thread & 31;
+  bool changing = a.k.dynamic || a.v.dynamic;
+  int token0 = job.span * SPAN, count = last / TILE + 1 - job.span * TILES;
+  if (count > TILES) count = TILES;
+
+  for (int i = thread; i < count * (TILE / PAGE); i += THREADS)
+    addresses[i] = token0 + i * PAGE <= last ? pages[token0 / PAGE + i].stored : 0;
+  if (HD < HDP)
+    for (int i = thread; i < 2 * TILE; i += THREADS)
+      for (int d = HD; d < HDP; d++) {
+        if (K_BYTES) keys[i * BYTE_STRIDE + d] = 0;
+        else ((u16*)keys)[i * STRIDE + d] = 0;
+        if (V_BYTES) values[i * BYTE_STRIDE + d] = 0;
+        else ((u16*)values)[i * STRIDE + d] = 0;
+      }
+  __syncthreads();
+  auto start = [&](int tile) {
+    int stage = tile & 1;
+    const u64* from = addresses + tile * (TILE / PAGE);
+    fetch<THREADS, HD * (K_BYTES ? 1 : 2), K_ROW>(from, a.k.elements, head, token0 + tile * TILE, last, keys + stage * TILE * K_ROW);
+    fetch<THREADS, HD * (V_BYTES ? 1 : 2), V_ROW>(from, a.v.elements, head, token0 + tile * TILE, last, values + stage * TILE * V_ROW);
+  };
+  start(0);
+  copies_end();
+  // A block may have fewer threads than a tile has scales.
+  float scale_read[SCALES];
+  auto read_scales = [&](int tile) {
+#pragma unroll
+    for (int i = 0; i < SCALES; i++)
+      if (thread + i * THREADS < 2 * TILE) scale_read[i] = read_scale(a, pages, head, token0 + tile * TILE, last, thread + i * THREADS);
+  };
+  if (changing) read_scales(0);
+  float constant_key = a.factor * unscaled(a.k);
+  put_queries<ROWS, THREADS>(a, job, head, 0, thread, [&](int part, int r, int t) {
+    return (u32*)(queries + ((part * ROWS + r) * STRIDE + t) * 2);
+  });
+
+  // This thread's two rows of every fragment, and the last token that each may see.
+  int row0 = down * 16 + (lane >> 2), row1 = row0 + 8;
+  int member0 = row0 / group, member1 = row1 / group;
+  int see0 = member0 < job.members ? a.rows[a.members[job.first + member0]].y : last;
+  int see1 = member1 < job.members ? a.rows[a.members[job.first + member1]].y : last;
+  float sums[GROUPS][2][4];
+#pragma unroll
+  for (int i = 0; i < GROUPS; i++)
+#pragma unroll
+    for (int j = 0; j < 8; j++) sums[i][j >> 2][j & 3] = 0.f;
+  float largest0 = LOWEST, largest1 = LOWEST, weights0[4] = {0.f, 0.f, 0.f, 0.f}, weights1[4] = {0.f, 0.f, 0.f, 0.f};
+
+  for (int tile = 0; tile < count; tile++) {
+    int stage = tile & 1;
+    copies_wait<0>();
+    __syncthreads();
+    if (tile + 1 < count) {
+      start(tile + 1);
+      copies_end();
+    }
+    const char* tile_keys = keys + (K_BYTES ? 2 * RAW_BYTES : stage * TILE_BYTES);
+    const char* tile_values = values + (V_BYTES ? 2 * RAW_BYTES : stage * TILE_BYTES);
+    if (K_BYTES) convert<THREADS, true>(a.k.format, keys + stage * RAW_BYTES, keys + 2 * RAW_BYTES);
+    if (V_BYTES) convert<THREADS, false>(a.v.format, values + stage * RAW_BYTES, values + 2 * RAW_BYTES);
+    if (changing) {
+#pragma unroll
+      for (int i = 0; i < SCALES; i++)
+        if (thread + i * THREADS < 2 * TILE) put_scale(a, scales, thread + i * THREADS, scale_read[i]);
+      read_scales(tile + 1);
+    }
+    if (K_BYTES || V_BYTES) __syncthreads();
+
+    float s[8][4];
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) s[n][j] = 0.f;
+#pragma unroll
+    for (int part = PARTS - 1; part >= 0; part--)
+#pragma unroll
+      for (int kk = 0; kk < GROUPS; kk++) {
+        u32 q[4], k[4];
+        load_matrices(q, queries + ((part * ROWS + down * 16 + (lane & 15)) * STRIDE + kk * 16 + (lane >> 4) * 8) * 2);
+#pragma unroll
+        for (int np = 0; np < 4; np++) {
+          load_matrices(k, tile_keys + ((np * 16 + (lane & 7) + ((lane >> 4) << 3)) * STRIDE + kk * 16 + ((lane >> 3) & 1) * 8) * 2);
+          multiply(s[np * 2], q, k[0], k[1]);
+          multiply(s[np * 2 + 1], q, k[2], k[3]);
+        }
+      }
+
+    float top0 = largest0, top1 = largest1;
+    int beyond0 = see0 - token0 - tile * TILE, beyond1 = see1 - token0 - tile * TILE;  // last visible token of the tile
+    bool masked = __any_sync(WARP, beyond0 < TILE - 1 || beyond1 < TILE - 1);
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        int t = n * 8 + (lane & 3) * 2 + j;
+        float key = changing ? scales->key[t] : constant_key, shift = changing ? scales->shift[t] : 0.f;
+        s[n][j] = fmaf(s[n][j], key, shift);
+        s[n][j + 2] = fmaf(s[n][j + 2], key, shift);
+        if (masked) {
+          if (t > beyond0) s[n][j] = NEG_INF;
+          if (t > beyond1) s[n][j + 2] = NEG_INF;
+        }
+        top0 = fmaxf(top0, s[n][j]);
+        top1 = fmaxf(top1, s[n][j + 2]);
+      }
+    top0 = lanes_max(top0);
+    top1 = lanes_max(top1);
+    float correct0 = power(largest0 - top0), correct1 = power(largest1 - top1);
+    largest0 = top0; largest1 = top1;
+#pragma unroll
+    for (int i = 0; i < 4; i++) { weights0[i] *= correct0; weights1[i] *= correct1; }
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        float inverse = changing ? scales->inverse[n * 8 + (lane & 3) * 2 + j] : 1.f;
+        s[n][j] = power(s[n][j] - top0);
+        s[n][j + 2] = power(s[n][j + 2] - top1);
+        weights0[n / 2] = fmaf(s[n][j], inverse, weights0[n / 2]);
+        weights1[n / 2] = fmaf(s[n][j + 2], inverse, weights1[n / 2]);
+      }
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++)
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        sums[i][j][0] *= correct0; sums[i][j][1] *= correct0;
+        sums[i][j][2] *= correct1; sums[i][j][3] *= correct1;
+      }
+#pragma unroll
+    for (int ks = 0; ks < 4; ks++) {
+      u32 w[PARTS][4];
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        float* p = &s[2 * ks + (j >> 1)][(j & 1) * 2];
+        w[0][j] = to_operands(p[0], p[1]);
+        if (EXACT) w[PARTS - 1][j] = to_rest(p[0], p[1], w[0][j]);
+      }
+#pragma unroll
+      for (int i = 0; i < GROUPS; i++) {
+        u32 v[4];
+        load_transposed(v, tile_values + ((ks * 16 + (lane & 15)) * STRIDE + i * 16 + (lane >> 4) * 8) * 2);
+        if (EXACT) {
+          multiply(sums[i][0], w[PARTS - 1], v[0], v[1]);
+          multiply(sums[i][1], w[PARTS - 1], v[2], v[3]);
+        }
+        multiply(sums[i][0], w[0], v[0], v[1]);
+        multiply(sums[i][1], w[0], v[2], v[3]);
+      }
+    }
+    // Scales and widened tiles are about to be replaced.
+    if (changing) __syncthreads();
+  }
+
+  float sum0 = lanes_sum(weights0[0]), sum1 = lanes_sum(weights1[0]);
+#pragma unroll
+  for (int i = 1; i < 4; i++) { sum0 += lanes_sum(weights0[i]); sum1 += lanes_sum(weights1[i]); }
+  float scale = unscaled(a.v);
+#pragma unroll
+  for (int side = 0; side < 2; side++) {
+    int row = side ? row1 : row0, member = side ? member1 : member0, see = side ? see1 : see0;
+    if (member >= job.members || see / SPAN < job.span) continue;
+    float weights = side ? sum1 : sum0;
+    int q_head = head * group + row % group;
+    i64 to = ((i64)a.members[job.first + member] * a.heads + q_head) * HD;
+    bool whole = job.long_row < 0;
+    if (!whole) {
+      i64 at = ((i64)(job.long_row + member) * a.heads + q_head) * a.spans + job.span;
+      to = at * HD;
+      if ((lane & 3) == 0) {
+        float2 l;
+        l.x = side ? largest1 : largest0; l.y = weights;
+        a.partial_sums[at] = l;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++)
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        int d = i * 16 + j * 8 + (lane & 3) * 2;
+        float x = sums[i][j][side * 2], y = sums[i][j][side * 2 + 1];
+        if (d >= HD) continue;
+        if (whole) {
+          put2(a, to + d, finish(x, weights, scale), finish(y, weights, scale));
+        } else {
+          float2 v;
+          v.x = x; v.y = y;
+          *(float2*)(a.partial + to + d) = v;
+        }
+      }
+  }
+}
