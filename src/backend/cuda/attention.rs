@@ -108,7 +108,7 @@ impl Attention<'_> {
         let at = plan.addresses();
         let (table, pages_per_slot) = cache.table();
         let [k, v] = cache.sides(layer);
-        let to = out.written_for_products(self.kernels, q.operand)?;
+        let to = out.written_for_products(q.operand)?;
         let arguments = Arguments {
             q: q.float(self.kernels)?,
             out: to.pointer,

@@ -12,13 +12,14 @@ use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 20] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
     "rotary",
     "silu_mul",
     "gather",
+    "columns",
     "add_bias",
     "to_half",
     "to_float",
@@ -27,6 +28,7 @@ const NAMES: [&str; 18] = [
     "product_small",
     "compare",
     "store",
+    "split_heads",
     "slot_totals",
     "slot_absmax",
     "argmax",

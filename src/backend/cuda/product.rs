@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use super::device::launch;
 use super::functions::Kernels;
-use super::tensor::{CudaTensor, CudaWeight, Format, blocks, int};
+use super::tensor::{CudaTensor, CudaWeight, Format, Target, blocks, int};
 use crate::backend::BackendError;
 use lt::{Algorithm, Library, Operands, Problem};
 use trial::Trial;
@@ -38,6 +38,19 @@ pub struct Shape {
     pub inner: usize,
     /// Element type of both operands.
     pub format: Format,
+    /// Element type of the output.
+    pub out: Format,
+}
+
+/// What becomes of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// `out = product`, in f32.
+    Write,
+    /// `out = product`, in the weight's element type.
+    Round,
+    /// `out += product`, in f32.
+    Add,
 }
 
 /// How products of one shape are computed.
@@ -58,6 +71,7 @@ struct ProductArguments {
     columns: i32,
     inner: i32,
     format: i32,
+    out_format: i32,
     add: i32,
 }
 
@@ -88,7 +102,7 @@ impl Products {
         })
     }
 
-    /// `out = x * weight^T`, added to `out` where `add` is set.
+    /// `x * weight^T`, into `out` as `finish` says.
     ///
     /// # Errors
     /// [`BackendError::Device`].
@@ -97,23 +111,23 @@ impl Products {
         x: &CudaTensor,
         weight: &CudaWeight,
         out: &mut CudaTensor,
-        add: bool,
+        finish: Finish,
     ) -> Result<(), BackendError> {
         assert!(
             x.width == weight.inner && out.width == weight.out && out.rows == x.rows,
             "shape of a product"
         );
-        let operand = match weight.format {
-            Format::F32 if add => out.operand,
-            Format::F32 => None,
-            format => Some(format),
+        let operand = weight.format.half();
+        let to = match finish {
+            Finish::Write => out.written_as(Format::F32, operand)?,
+            Finish::Round => out.written_as(weight.format, operand)?,
+            Finish::Add => {
+                let pointer = out.changed(&self.kernels)?;
+                out.operand = operand.or(out.operand);
+                let format = Format::F32;
+                Target { pointer, format }
+            }
         };
-        let to = if add {
-            out.changed(&self.kernels)?
-        } else {
-            out.written(operand)
-        };
-        out.operand = operand;
         if x.rows == 0 {
             return Ok(());
         }
@@ -121,23 +135,21 @@ impl Products {
             columns: weight.out,
             inner: weight.inner,
             format: weight.format,
+            out: to.format,
         };
+        let operands = Operands {
+            x: x.operand_in(&self.kernels, weight.format)?,
+            weight: weight.data.pointer(),
+            out: to.pointer,
+        };
+        let add = finish == Finish::Add;
         let plan = self.plan(shape, weight)?;
         match (&*plan, &self.library) {
             (Plan::Library(algorithms), Some(library)) => {
-                let input = match weight.format {
-                    Format::F32 => x.float(&self.kernels)?,
-                    format => x.half(&self.kernels, format)?,
-                };
-                let operands = Operands {
-                    x: input,
-                    weight: weight.data.pointer(),
-                    out: to,
-                };
                 let problem = self.problem(shape, x.rows)?;
                 library.start(&problem, &algorithms[range(x.rows)], operands, add)
             }
-            _ => self.start_own(x.float(&self.kernels)?, weight, to, x.rows, add),
+            _ => self.start_own(shape, operands, x.rows, add),
         }
     }
 
@@ -166,20 +178,20 @@ impl Products {
 
     fn start_own(
         &self,
-        x: u64,
-        weight: &CudaWeight,
-        out: u64,
+        shape: Shape,
+        operands: Operands,
         rows: usize,
         add: bool,
     ) -> Result<(), BackendError> {
         let arguments = ProductArguments {
-            x,
-            weight: weight.data.pointer(),
-            out,
+            x: operands.x,
+            weight: operands.weight,
+            out: operands.out,
             rows: int(rows),
-            columns: int(weight.out),
-            inner: int(weight.inner),
-            format: weight.format as i32,
+            columns: int(shape.columns),
+            inner: int(shape.inner),
+            format: shape.format as i32,
+            out_format: shape.out as i32,
             add: i32::from(add),
         };
         // All give the same bits; the largest tiles that keep the device busy are the fastest.
@@ -188,10 +200,10 @@ impl Products {
             ("product_medium", 32),
             ("product_small", 16),
         ];
-        let busy = |tile: usize| weight.out.div_ceil(tile) * rows.div_ceil(tile) >= BUSY_BLOCKS;
+        let busy = |tile: usize| shape.columns.div_ceil(tile) * rows.div_ceil(tile) >= BUSY_BLOCKS;
         let fitting = tiles.into_iter().find(|(_, tile)| busy(*tile));
         let (name, tile) = fitting.unwrap_or(tiles[2]);
-        let grid = (blocks(weight.out, tile), blocks(rows, tile), 1);
+        let grid = (blocks(shape.columns, tile), blocks(rows, tile), 1);
         // SAFETY: the operands have the sizes that the arguments state.
         unsafe { launch!(self.kernels.device, self.kernels.get(name)?, grid, 256, 0; arguments) }
     }

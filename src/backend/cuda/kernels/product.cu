@@ -1,17 +1,13 @@
 // out[m][n] = sum over k of x[m][k] * weight[n][k], added to what `out` holds where `add` is set.
 //
-// x is f32 [rows, inner]; weight is [columns, inner] in f32, f16 or bf16. Beside a 16-bit weight x
-// is rounded to the same format, as tensor cores would have it. Each sum runs over ascending k by
-// fused multiply-adds in f32, whatever the tile: every kernel here gives the same bits.
+// weight is [columns, inner] in f32, f16 or bf16; x is [rows, inner] in the same format. `out` is
+// f32, or of out_format where nothing is added. Each sum runs over ascending k by fused
+// multiply-adds in f32, whatever the tile: every kernel here gives the same bits.
 
 struct Product {
-  const float* x; const void* weight; float* out;
-  int rows, columns, inner, format, add;
+  const void* x; const void* weight; void* out;
+  int rows, columns, inner, format, out_format, add;
 };
-
-DEV float rounded(int format, float x) {
-  return format == FORMAT_F32 ? x : half_to_f32(format, f32_to_half(format, x));
-}
 
 // Tiles of TILE x TILE outputs by 256 threads, OWN x OWN of them each, STEP terms at a time.
 template <int TILE, int OWN, int STEP> DEV void product_tile(const Product& p) {
@@ -26,7 +22,7 @@ template <int TILE, int OWN, int STEP> DEV void product_tile(const Product& p) {
       int line = i / STEP, k = i % STEP, at = k0 + k;
       bool inside = at < p.inner;
       int row = row0 + line, column = column0 + line;
-      xs[k][line] = inside && row < p.rows ? rounded(p.format, p.x[(i64)row * p.inner + at]) : 0.f;
+      xs[k][line] = inside && row < p.rows ? element(p.x, p.format, (i64)row * p.inner + at) : 0.f;
       ws[k][line] = inside && column < p.columns ? element(p.weight, p.format, (i64)column * p.inner + at) : 0.f;
     }
     __syncthreads();
@@ -45,8 +41,9 @@ template <int TILE, int OWN, int STEP> DEV void product_tile(const Product& p) {
     for (int j = 0; j < OWN; j++) {
       int row = row0 + r + i * across, column = column0 + c + j * across;
       if (row < p.rows && column < p.columns) {
-        float* to = p.out + (i64)row * p.columns + column;
-        *to = p.add ? *to + sum[i][j] : sum[i][j];
+        i64 to = (i64)row * p.columns + column;
+        if (p.add) ((float*)p.out)[to] += sum[i][j];
+        else put(p.out, p.out_format, to, sum[i][j]);
       }
     }
 }
