@@ -12,7 +12,7 @@ use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
@@ -26,6 +26,7 @@ const NAMES: [&str; 20] = [
     "product_large",
     "product_medium",
     "product_small",
+    "product_few",
     "compare",
     "store",
     "split_heads",

@@ -24,8 +24,17 @@ use trial::Trial;
 const RANGES: [usize; 10] = [1, 16, 32, 64, 128, 256, 512, 1024, 2048, 8192];
 /// Rows from which the library's vectors of 16 bytes are aligned.
 const ALIGNMENT: usize = 16;
-/// Blocks that keep a device busy.
-const BUSY_BLOCKS: usize = 256;
+/// A kernel of this crate: name, rows and columns of its tiles, threads of a block, and the blocks
+/// from which it keeps a device busy.
+type Tile = (&'static str, usize, u32, usize);
+/// For many rows, the fastest first.
+const TILES: [Tile; 3] = [
+    ("product_large", 128, 256, 384),
+    ("product_medium", 64, 256, 128),
+    ("product_small", 32, 64, 0),
+];
+/// For few rows.
+const FEW: Tile = ("product_few", 16, 256, 0);
 /// Most descriptors of row counts that are kept.
 const KEPT_PROBLEMS: usize = 64;
 
@@ -194,18 +203,15 @@ impl Products {
             out_format: shape.out as i32,
             add: i32::from(add),
         };
-        // All give the same bits; the largest tiles that keep the device busy are the fastest.
-        let tiles = [
-            ("product_large", 64),
-            ("product_medium", 32),
-            ("product_small", 16),
-        ];
-        let busy = |tile: usize| shape.columns.div_ceil(tile) * rows.div_ceil(tile) >= BUSY_BLOCKS;
-        let fitting = tiles.into_iter().find(|(_, tile)| busy(*tile));
-        let (name, tile) = fitting.unwrap_or(tiles[2]);
+        // All give the same bits.
+        let covering = |tile: usize| shape.columns.div_ceil(tile) * rows.div_ceil(tile);
+        let busy = |(_, tile, _, least): &Tile| rows > FEW.1 && covering(*tile) >= *least;
+        let (name, tile, threads, _) = TILES.into_iter().find(busy).unwrap_or(FEW);
         let grid = (blocks(shape.columns, tile), blocks(rows, tile), 1);
         // SAFETY: the operands have the sizes that the arguments state.
-        unsafe { launch!(self.kernels.device, self.kernels.get(name)?, grid, 256, 0; arguments) }
+        unsafe {
+            launch!(self.kernels.device, self.kernels.get(name)?, grid, threads, 0; arguments)
+        }
     }
 
     fn plan(&self, shape: Shape, weight: &CudaWeight) -> Result<Rc<Plan>, BackendError> {

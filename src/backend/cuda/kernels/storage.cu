@@ -89,7 +89,7 @@ DEV void report(u64* broken, int layer, int row, int side, int element, float x)
 
 // Stores a head vector of one side (0: keys, 1: values).
 DEV void store_vector(const Store& s, int which, int row, int head, int lane, const HeadVector& v) {
-  const Side side = s.side[which];
+  const Side side = which ? s.side[1] : s.side[0];  // an index would move both to memory
   int2 place = s.rows[row];
   Page page = s.table[(i64)place.x * s.max_pages + place.y / PAGE];
   int vector = head * PAGE + place.y % PAGE, half = s.head_dim / 2;
