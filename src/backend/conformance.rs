@@ -5,6 +5,7 @@
 mod attention;
 mod invariance;
 mod oracle;
+mod projections;
 mod rows;
 pub mod storage;
 
@@ -59,6 +60,7 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     suite.invariance();
     suite.storage();
     suite.attention();
+    suite.projections();
 }
 
 /// Rounds to a native format.

@@ -8,12 +8,14 @@
 mod conformance;
 pub mod cpu;
 pub mod cuda;
+mod projections;
 mod storage;
 
 use std::sync::Arc;
 
 use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::{KvTotals, LayerAbsmax};
+pub use projections::{Destination, HeadProjection, concatenated, project_heads};
 
 /// Elements of one tensor, row-major.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +35,15 @@ impl TensorData {
             TensorData::F32(v) => v.len(),
             TensorData::F16(v) => v.len(),
             TensorData::Bf16(v) => v.len(),
+        }
+    }
+
+    /// The elements as 32-bit floats, exactly.
+    pub fn into_f32(self) -> Vec<f32> {
+        match self {
+            TensorData::F32(v) => v,
+            TensorData::F16(v) => v.into_iter().map(f32::from).collect(),
+            TensorData::Bf16(v) => v.into_iter().map(f32::from).collect(),
         }
     }
 
@@ -132,11 +143,25 @@ pub trait Backend {
         inner: usize,
     ) -> Result<Self::Weight, BackendError>;
 
+    /// Takes over weights that read the same input as one: `parts` are `[some of out, inner]`, one
+    /// after another.
+    fn fused_weight(
+        &self,
+        parts: Vec<TensorData>,
+        out: usize,
+        inner: usize,
+    ) -> Result<Self::Weight, BackendError> {
+        self.weight(concatenated(parts), out, inner)
+    }
+
     /// Takes over a norm weight or bias.
     fn vector(&self, data: TensorData) -> Result<Self::Vector, BackendError>;
 
     /// Allocates activations; contents unspecified.
     fn tensor(&self, rows: usize, width: usize) -> Result<Self::Tensor, BackendError>;
+
+    /// Elements of a row.
+    fn width(&self, tensor: &Self::Tensor) -> usize;
 
     /// Sets the number of rows of a tensor without shrinking its allocation.
     fn resize(&self, tensor: &mut Self::Tensor, rows: usize) -> Result<(), BackendError>;
@@ -218,11 +243,49 @@ pub trait Backend {
         out: &mut Self::Tensor,
     ) -> Result<(), BackendError>;
 
-    /// `out = silu(gate) * up`.
-    fn silu_mul(
+    /// Queries of every row (`[rows, heads * head_dim]`, ready for [`Backend::attend`]), its keys
+    /// and values stored: [`project_heads`] in one. `packed` is room for them side by side.
+    ///
+    /// A number that cannot be stored is reported as by [`Backend::store`].
+    fn project_heads(
         &self,
-        gate: &Self::Tensor,
-        up: &Self::Tensor,
+        x: &Self::Tensor,
+        heads: &HeadProjection<'_, Self>,
+        to: Destination<'_, Self>,
+        packed: &mut Self::Tensor,
+        q: &mut Self::Tensor,
+    ) -> Result<(), BackendError>
+    where
+        Self: Sized,
+    {
+        let width = (self.width(packed) - self.width(q)) / 2;
+        let mut k = self.tensor(to.rows.len(), width)?;
+        let mut v = self.tensor(to.rows.len(), width)?;
+        project_heads(self, x, heads, to, [packed, q, &mut k, &mut v])
+    }
+
+    /// `out = silu(gate) * up`, where gate and up are the halves of the rows of
+    /// `x * weight^T + bias`, for which `packed` is room.
+    fn project_gated(
+        &self,
+        x: &Self::Tensor,
+        weight: &Self::Weight,
+        bias: Option<&Self::Vector>,
+        packed: &mut Self::Tensor,
+        out: &mut Self::Tensor,
+    ) -> Result<(), BackendError> {
+        self.matmul(x, weight, bias, packed)?;
+        self.silu_mul(packed, out)
+    }
+
+    /// `out = silu(gate) * up`, where the rows of `packed` hold gate, then up.
+    fn silu_mul(&self, packed: &Self::Tensor, out: &mut Self::Tensor) -> Result<(), BackendError>;
+
+    /// `out[i] = x[i][first..]`, as many elements as `out` is wide.
+    fn columns(
+        &self,
+        x: &Self::Tensor,
+        first: usize,
         out: &mut Self::Tensor,
     ) -> Result<(), BackendError>;
 

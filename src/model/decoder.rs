@@ -7,7 +7,7 @@
 mod load;
 mod workspace;
 
-use crate::backend::{Backend, BackendError, CacheRow};
+use crate::backend::{Backend, BackendError, CacheRow, Destination, HeadProjection};
 
 use super::ModelConfig;
 
@@ -41,22 +41,17 @@ struct HeadNorms<B: Backend> {
 /// One decoder layer.
 struct Layer<B: Backend> {
     input_norm: B::Vector,
-    q: Projection<B>,
-    k: Projection<B>,
-    v: Projection<B>,
+    /// Rows of queries, keys, values.
+    heads: Projection<B>,
     qk_norm: Option<HeadNorms<B>>,
     output: Projection<B>,
     post_attention_norm: B::Vector,
-    gate: Projection<B>,
-    up: Projection<B>,
+    /// Rows of gate, up.
+    gate_up: Projection<B>,
     down: Projection<B>,
 }
 
 impl<B: Backend> Projection<B> {
-    fn apply(&self, backend: &B, x: &B::Tensor, out: &mut B::Tensor) -> Result<(), BackendError> {
-        backend.matmul(x, &self.weight, self.bias.as_ref(), out)
-    }
-
     fn add_to(
         &self,
         backend: &B,
@@ -105,7 +100,12 @@ impl<B: Backend> Decoder<B> {
         self.backend.embed(&self.embedding, ids, &mut workspace.x)?;
         let mut kept = rows.to_vec();
         for (index, layer) in self.layers.iter().enumerate() {
-            self.store_keys_values(index, layer, rows, cache, workspace)?;
+            let to = Destination {
+                cache,
+                layer: index,
+                rows,
+            };
+            self.project_heads(layer, to, workspace)?;
             if index + 1 == self.layers.len() {
                 // Beyond its keys and values, the last layer matters for the wanted rows only.
                 if wanted.is_empty() {
@@ -125,29 +125,30 @@ impl<B: Backend> Decoder<B> {
         Ok(Some(logits))
     }
 
-    /// Leaves the normalised input of the layer in `workspace.normed`.
-    fn store_keys_values(
+    /// Stores the layer's keys and values and leaves its queries in `workspace.q`.
+    fn project_heads(
         &self,
-        index: usize,
         layer: &Layer<B>,
-        rows: &[CacheRow],
-        cache: &mut B::Cache,
+        to: Destination<'_, B>,
         workspace: &mut Workspace<B>,
     ) -> Result<(), BackendError> {
         let backend = &self.backend;
         let ws = workspace;
         let eps = self.config.rms_norm_eps;
         backend.rms_norm(&ws.x, &layer.input_norm, eps, &mut ws.normed)?;
-        layer.k.apply(backend, &ws.normed, &mut ws.k)?;
-        layer.v.apply(backend, &ws.normed, &mut ws.v)?;
-        if let Some(norms) = &layer.qk_norm {
-            backend.rms_norm_heads(&mut ws.k, &norms.k, eps)?;
-        }
-        backend.rotary(&mut ws.k, &ws.rotary, rows)?;
-        backend.store(cache, index, &ws.k, &ws.v, rows)
+        let heads = HeadProjection {
+            weight: &layer.heads.weight,
+            bias: layer.heads.bias.as_ref(),
+            norms: layer
+                .qk_norm
+                .as_ref()
+                .map(|norms| ([&norms.q, &norms.k], eps)),
+            rotary: &ws.rotary,
+        };
+        backend.project_heads(&ws.normed, &heads, to, &mut ws.packed_heads, &mut ws.q)
     }
 
-    /// Adds the attention output of `workspace.normed` to the residual stream.
+    /// Adds the attention output of `workspace.q` to the residual stream.
     fn attention(
         &self,
         index: usize,
@@ -158,11 +159,6 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<(), BackendError> {
         let backend = &self.backend;
         let ws = workspace;
-        layer.q.apply(backend, &ws.normed, &mut ws.q)?;
-        if let Some(norms) = &layer.qk_norm {
-            backend.rms_norm_heads(&mut ws.q, &norms.q, self.config.rms_norm_eps)?;
-        }
-        backend.rotary(&mut ws.q, &ws.rotary, rows)?;
         backend.attend(cache, index, &ws.q, rows, &mut ws.attended)?;
         layer.output.add_to(backend, &ws.attended, &mut ws.x)
     }
@@ -173,9 +169,9 @@ impl<B: Backend> Decoder<B> {
         let ws = workspace;
         let eps = self.config.rms_norm_eps;
         backend.rms_norm(&ws.x, &layer.post_attention_norm, eps, &mut ws.normed)?;
-        layer.gate.apply(backend, &ws.normed, &mut ws.gate)?;
-        layer.up.apply(backend, &ws.normed, &mut ws.up)?;
-        backend.silu_mul(&ws.gate, &ws.up, &mut ws.activated)?;
+        let Projection { weight, bias } = &layer.gate_up;
+        let (packed, activated) = (&mut ws.packed_gate, &mut ws.activated);
+        backend.project_gated(&ws.normed, weight, bias.as_ref(), packed, activated)?;
         layer.down.add_to(backend, &ws.activated, &mut ws.x)
     }
 

@@ -117,6 +117,10 @@ impl<B: Backend> Backend for Dishonest<B> {
         self.inner.tensor(rows, width)
     }
 
+    fn width(&self, tensor: &B::Tensor) -> usize {
+        self.inner.width(tensor)
+    }
+
     fn resize(&self, tensor: &mut B::Tensor, rows: usize) -> Done {
         self.inner.resize(tensor, rows)
     }
@@ -179,8 +183,12 @@ impl<B: Backend> Backend for Dishonest<B> {
         self.inner.attend(cache, layer, q, rows, out)
     }
 
-    fn silu_mul(&self, gate: &B::Tensor, up: &B::Tensor, out: &mut B::Tensor) -> Done {
-        self.inner.silu_mul(gate, up, out)
+    fn silu_mul(&self, packed: &B::Tensor, out: &mut B::Tensor) -> Done {
+        self.inner.silu_mul(packed, out)
+    }
+
+    fn columns(&self, x: &B::Tensor, first: usize, out: &mut B::Tensor) -> Done {
+        self.inner.columns(x, first, out)
     }
 
     fn gather(&self, x: &B::Tensor, rows: &[usize], out: &mut B::Tensor) -> Done {

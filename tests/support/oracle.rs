@@ -197,6 +197,10 @@ impl Backend for Oracle {
         })
     }
 
+    fn width(&self, tensor: &Matrix) -> usize {
+        tensor.width
+    }
+
     fn resize(&self, tensor: &mut Matrix, rows: usize) -> Result<(), BackendError> {
         tensor.rows = rows;
         // Whoever reads rows that were not written must notice.
@@ -370,16 +374,25 @@ impl Backend for Oracle {
         Ok(())
     }
 
-    fn silu_mul(&self, gate: &Matrix, up: &Matrix, out: &mut Matrix) -> Result<(), BackendError> {
-        assert_eq!((gate.rows, up.rows), (out.rows, out.rows));
-        out.data = gate
-            .data
-            .iter()
-            .zip(&up.data)
-            .map(|(g, u)| {
-                let g = f64::from(*g);
-                (g / (1.0 + (-g).exp()) * f64::from(*u)) as f32
+    fn silu_mul(&self, packed: &Matrix, out: &mut Matrix) -> Result<(), BackendError> {
+        assert_eq!((packed.rows, packed.width), (out.rows, 2 * out.width));
+        let gated = |(g, u): (&f32, &f32)| {
+            let g = f64::from(*g);
+            (g / (1.0 + (-g).exp()) * f64::from(*u)) as f32
+        };
+        out.data = (0..out.rows)
+            .flat_map(|row| {
+                let (gate, up) = packed.row(row).split_at(out.width);
+                gate.iter().zip(up).map(gated).collect::<Vec<_>>()
             })
+            .collect();
+        Ok(())
+    }
+
+    fn columns(&self, x: &Matrix, first: usize, out: &mut Matrix) -> Result<(), BackendError> {
+        assert_eq!(out.rows, x.rows);
+        out.data = (0..x.rows)
+            .flat_map(|row| x.row(row)[first..first + out.width].to_vec())
             .collect();
         Ok(())
     }

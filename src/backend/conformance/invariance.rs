@@ -59,6 +59,7 @@ impl<B: Backend> Suite<'_, B> {
     fn rowwise_operations_do_not_depend_on_other_rows(&self) {
         let width = 576;
         let x = noise(23, 200 * width);
+        let packed = noise(28, 200 * 2 * width);
         let w = self.vector(&noise(24, width));
         let head = self.vector(&noise(25, 64));
         let table = RotaryTable {
@@ -72,9 +73,10 @@ impl<B: Backend> Suite<'_, B> {
             self.backend
                 .rms_norm(&part, &w, 1e-6, &mut norm)
                 .expect("a norm");
+            let packed = &packed[first * 2 * width..(first + rows) * 2 * width];
             let mut gate = self.backend.tensor(rows, width).expect("a tensor");
             self.backend
-                .silu_mul(&norm, &part, &mut gate)
+                .silu_mul(&self.upload(packed, 2 * width), &mut gate)
                 .expect("a gate");
             let places: Vec<_> = (first..first + rows)
                 .map(|position| CacheRow { slot: 0, position })

@@ -33,6 +33,18 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<Term> {
     result
 }
 
+/// `silu(gate) * up` of a row that holds gate, then up.
+pub fn gated(packed: &[f32]) -> Vec<Term> {
+    let (gate, up) = packed.split_at(packed.len() / 2);
+    gate.iter()
+        .zip(up)
+        .map(|(&g, &u)| {
+            let y = f64::from(g) / (1.0 + (-f64::from(g)).exp()) * f64::from(u);
+            (y, y.abs())
+        })
+        .collect()
+}
+
 /// Attention of one query row at `position` over `k` and `v` (`[tokens, kv_heads * head_dim]`).
 pub fn attention(shape: Shape, q: &[f32], position: usize, k: &[f32], v: &[f32]) -> Vec<Term> {
     let (d, width) = (shape.head_dim, shape.kv_width());

@@ -8,8 +8,10 @@ impl<B: Backend> Suite<'_, B> {
         self.embeddings_keep_their_element_type();
         self.products();
         self.norms();
-        self.rotary_and_gate();
+        self.rotary();
+        self.gates();
         self.gathered_rows();
+        self.columns_of_rows();
         self.greedy_choice();
         self.likelihood();
     }
@@ -122,7 +124,7 @@ impl<B: Backend> Suite<'_, B> {
         }
     }
 
-    fn rotary_and_gate(&self) {
+    fn rotary(&self) {
         let (half, heads) = (12, 3);
         let angles: Vec<f32> = (0..50 * half)
             .map(|i| (i / half) as f32 * 0.9_f32.powi((i % half) as i32))
@@ -152,22 +154,36 @@ impl<B: Backend> Suite<'_, B> {
             })
             .collect();
         self.near("rotary", &self.host(&y), &expected);
+    }
 
-        let gate: Vec<f32> = noise(9, 3000).iter().map(|x| x * 12.0).collect();
-        let up = noise(10, 3000);
-        let mut out = self.backend.tensor(3, 1000).expect("a tensor");
-        self.backend
-            .silu_mul(&self.upload(&gate, 1000), &self.upload(&up, 1000), &mut out)
-            .expect("a gate");
-        let expected: Vec<_> = gate
-            .iter()
-            .zip(&up)
-            .map(|(&g, &u)| {
-                let y = f64::from(g) / (1.0 + (-f64::from(g)).exp()) * f64::from(u);
-                (y, y.abs())
-            })
-            .collect();
-        self.near("silu_mul", &self.host(&out), &expected);
+    fn gates(&self) {
+        for width in [1000, 1, 27, 4104] {
+            let packed: Vec<f32> = noise(9, 6 * width).iter().map(|x| x * 12.0).collect();
+            let mut out = self.backend.tensor(3, width).expect("a tensor");
+            self.backend
+                .silu_mul(&self.upload(&packed, 2 * width), &mut out)
+                .expect("a gate");
+            let expected: Vec<_> = packed
+                .chunks_exact(2 * width)
+                .flat_map(oracle::gated)
+                .collect();
+            self.near("silu_mul", &self.host(&out), &expected);
+        }
+    }
+
+    fn columns_of_rows(&self) {
+        let x = noise(14, 5 * 12);
+        for (first, width) in [(0, 12), (0, 1), (3, 7), (11, 1)] {
+            let mut out = self.backend.tensor(5, width).expect("a tensor");
+            self.backend
+                .columns(&self.upload(&x, 12), first, &mut out)
+                .expect("columns");
+            let expected: Vec<f32> = x
+                .chunks_exact(12)
+                .flat_map(|row| row[first..first + width].to_vec())
+                .collect();
+            assert_eq!(self.host(&out), expected, "{width} columns from {first}");
+        }
     }
 
     fn gathered_rows(&self) {

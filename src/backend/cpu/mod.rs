@@ -100,14 +100,6 @@ impl Default for CpuBackend {
     }
 }
 
-fn widen_all(data: TensorData) -> Vec<f32> {
-    match data {
-        TensorData::F32(v) => v,
-        TensorData::F16(v) => v.into_iter().map(f32::from).collect(),
-        TensorData::Bf16(v) => v.into_iter().map(f32::from).collect(),
-    }
-}
-
 fn instructions(arch: Arch) -> &'static str {
     struct Lanes;
     impl pulp::WithSimd for Lanes {
@@ -153,7 +145,7 @@ impl Backend for CpuBackend {
     }
 
     fn vector(&self, data: TensorData) -> Result<Vec<f32>, BackendError> {
-        Ok(widen_all(data))
+        Ok(data.into_f32())
     }
 
     fn tensor(&self, rows: usize, width: usize) -> Result<CpuTensor, BackendError> {
@@ -162,6 +154,10 @@ impl Backend for CpuBackend {
             rows,
             width,
         })
+    }
+
+    fn width(&self, tensor: &CpuTensor) -> usize {
+        tensor.width
     }
 
     fn resize(&self, tensor: &mut CpuTensor, rows: usize) -> Result<(), BackendError> {
@@ -273,13 +269,23 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn silu_mul(
+    fn silu_mul(&self, packed: &CpuTensor, out: &mut CpuTensor) -> Result<(), BackendError> {
+        assert_eq!(packed.width, 2 * out.width, "width of a gate");
+        rowwise::silu_mul(self.arch, &packed.data, out.width, &mut out.data);
+        Ok(())
+    }
+
+    fn columns(
         &self,
-        gate: &CpuTensor,
-        up: &CpuTensor,
+        x: &CpuTensor,
+        first: usize,
         out: &mut CpuTensor,
     ) -> Result<(), BackendError> {
-        rowwise::silu_mul(self.arch, &gate.data, &up.data, &mut out.data);
+        assert_eq!(x.rows, out.rows, "rows of columns");
+        let columns = first..first + out.width;
+        for (row, out) in out.data.chunks_exact_mut(out.width).enumerate() {
+            out.copy_from_slice(&x.row(row)[columns.clone()]);
+        }
         Ok(())
     }
 

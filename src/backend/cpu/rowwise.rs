@@ -131,16 +131,11 @@ pub fn rms_norm_in_place(arch: Arch, x: &mut [f32], weight: &[f32], eps: f32) {
     });
 }
 
-/// `out = silu(gate) * up`.
-pub fn silu_mul(arch: Arch, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    assert!(
-        gate.len() == out.len() && up.len() == out.len(),
-        "elements of a gate"
-    );
-    const WIDTH: usize = 2048;
-    for_rows(out, WIDTH, |i, out| {
-        let range = i * WIDTH..i * WIDTH + out.len();
-        let (gate, up) = (&gate[range.clone()], &up[range]);
+/// `out = silu(gate) * up`, rows of `width`; a row of `packed` holds gate, then up.
+pub fn silu_mul(arch: Arch, packed: &[f32], width: usize, out: &mut [f32]) {
+    assert_eq!(packed.len(), 2 * out.len(), "elements of a gate");
+    for_rows(out, width, |i, out| {
+        let (gate, up) = packed[2 * i * width..2 * (i + 1) * width].split_at(width);
         vectorised!(arch, |gate: &'a [f32],
                            up: &'a [f32],
                            out: &'a mut [f32]|

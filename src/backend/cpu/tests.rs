@@ -57,8 +57,8 @@ fn pass(b: &CpuBackend, recipe: &str) -> Vec<Vec<u32>> {
     b.store(&mut cache, 0, &k, &v, &rows).expect("storage");
     let mut out = tensor(width);
     b.attend(&cache, 0, &q, &rows, &mut out).expect("attention");
-    let mut gate = tensor(width);
-    b.silu_mul(&q, &out, &mut gate).expect("a gate");
+    let mut gate = tensor(width / 2);
+    b.silu_mul(&out, &mut gate).expect("a gate");
     let targets = vec![3; rows.len()];
     let nll = b.nll(&gate, &targets).expect("likelihoods");
     vec![

@@ -123,7 +123,7 @@ impl Attention<'_> {
         let at = plan.addresses();
         let (table, pages_per_slot) = cache.table();
         let [k, v] = cache.sides(layer);
-        let to = out.written_for_products(self.kernels, q.operand)?;
+        let to = out.written_for_products(q.operand)?;
         // Rounded ones serve as they are: the kernels round no other way.
         let (q, q_format) = q.as_it_is(self.kernels, shape.native.into())?;
         let arguments = Arguments {

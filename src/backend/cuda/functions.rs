@@ -12,21 +12,24 @@ use super::device::{Device, Grid};
 use crate::backend::BackendError;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 21] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
     "rotary",
     "silu_mul",
     "gather",
+    "columns",
     "add_bias",
     "to_half",
     "to_float",
     "product_large",
     "product_medium",
     "product_small",
+    "product_few",
     "compare",
     "store",
+    "split_heads",
     "slot_totals",
     "slot_absmax",
     "argmax",

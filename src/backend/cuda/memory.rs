@@ -53,12 +53,24 @@ impl Buffer {
     /// [`BackendError::Device`].
     pub fn write<T: Copy>(&mut self, data: &[T]) -> Result<(), BackendError> {
         self.reserve(size_of_val(data))?;
+        self.write_at(0, data)
+    }
+
+    /// Copies to byte `first` and on.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    ///
+    /// # Panics
+    /// Where the buffer ends before.
+    pub fn write_at<T: Copy>(&mut self, first: usize, data: &[T]) -> Result<(), BackendError> {
+        assert!(first + size_of_val(data) <= self.bytes, "bytes of a buffer");
         if data.is_empty() {
             return Ok(());
         }
         let stream = self.device.stream.cu_stream();
-        // SAFETY: the buffer is large enough; pageable memory may be reused when the call returns.
-        unsafe { result::memcpy_htod_async(self.pointer, data, stream) }
+        // SAFETY: the range lies within the buffer; pageable memory may be reused on return.
+        unsafe { result::memcpy_htod_async(self.pointer + first as u64, data, stream) }
             .map_err(failed("a copy to the device"))
     }
 

@@ -19,6 +19,7 @@ mod memory;
 mod operations;
 mod plan;
 mod product;
+mod projections;
 mod readout;
 mod rows;
 mod survey;
@@ -34,7 +35,7 @@ pub use cache::CudaCache;
 pub use device::Purpose;
 use device::{Buffer, Device, PURPOSES, launch};
 use functions::Kernels;
-use product::Products;
+use product::{Finish, Products};
 use rows::Kept;
 pub use survey::{Found, Gpu, Survey, is_present, survey};
 pub use tensor::{CudaTensor, CudaVector, CudaWeight};
@@ -98,9 +99,9 @@ impl CudaBackend {
         weight: &CudaWeight,
         bias: Option<&CudaVector>,
         out: &mut CudaTensor,
-        add: bool,
+        finish: Finish,
     ) -> Result<(), BackendError> {
-        self.products.apply(x, weight, out, add)?;
+        self.products.apply(x, weight, out, finish)?;
         let Some(bias) = bias else { return Ok(()) };
         assert_eq!(bias.width, weight.out, "width of a bias");
         let (to, from) = (out.changed(&self.kernels)?, bias.data.pointer());

@@ -1,28 +1,16 @@
 //! The operations of the trait: arguments checked, kernels started.
 
 use super::attention::Attention;
-use super::cache::{CudaCache, SideLayout};
+use super::cache::CudaCache;
 use super::device::{Purpose, launch};
-use super::tensor::{CudaTensor, CudaVector, CudaWeight, Format, blocks, int};
+use super::product::Finish;
+use super::tensor::{CudaTensor, CudaVector, CudaWeight, blocks, format_of, int};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
-use crate::backend::{Backend, BackendError, CacheLayout, CacheRow, RotaryTable, TensorData};
+use crate::backend::{
+    Backend, BackendError, CacheLayout, CacheRow, Destination, HeadProjection, RotaryTable,
+    TensorData, concatenated,
+};
 use crate::schema::{KvTotals, LayerAbsmax};
-
-#[repr(C)]
-struct StoreArguments {
-    k: u64,
-    v: u64,
-    rows: u64,
-    table: u64,
-    pages_per_slot: i32,
-    row_count: i32,
-    kv_heads: i32,
-    head_dim: i32,
-    layer: i32,
-    native: i32,
-    sides: [SideLayout; 2],
-    broken: u64,
-}
 
 impl Backend for CudaBackend {
     type Tensor = CudaTensor;
@@ -45,15 +33,29 @@ impl Backend for CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
-        CudaWeight::new(&self.kernels.device, &data, out, inner)
+        CudaWeight::new(&self.kernels.device, &[data], out, inner)
+    }
+
+    fn fused_weight(
+        &self,
+        parts: Vec<TensorData>,
+        out: usize,
+        inner: usize,
+    ) -> Result<CudaWeight, BackendError> {
+        let alike = |parts: &[TensorData]| {
+            parts
+                .windows(2)
+                .all(|p| format_of(&p[0]) == format_of(&p[1]))
+        };
+        if alike(&parts) {
+            CudaWeight::new(&self.kernels.device, &parts, out, inner)
+        } else {
+            self.weight(concatenated(parts), out, inner)
+        }
     }
 
     fn vector(&self, data: TensorData) -> Result<CudaVector, BackendError> {
-        let data: Vec<f32> = match data {
-            TensorData::F32(v) => v,
-            TensorData::F16(v) => v.into_iter().map(f32::from).collect(),
-            TensorData::Bf16(v) => v.into_iter().map(f32::from).collect(),
-        };
+        let data = data.into_f32();
         Ok(CudaVector {
             width: data.len(),
             data: self.kernels.device.upload(&data, Purpose::Weights)?,
@@ -64,8 +66,13 @@ impl Backend for CudaBackend {
         CudaTensor::new(&self.kernels.device, rows, width)
     }
 
+    fn width(&self, tensor: &CudaTensor) -> usize {
+        tensor.width
+    }
+
     fn resize(&self, tensor: &mut CudaTensor, rows: usize) -> Result<(), BackendError> {
-        tensor.resize(rows)
+        tensor.resize(rows);
+        Ok(())
     }
 
     fn cache(&self, layout: &CacheLayout) -> Result<CudaCache, BackendError> {
@@ -84,7 +91,7 @@ impl Backend for CudaBackend {
         );
         let known = |&id: &u32| (id as usize) < table.out;
         assert!(ids.iter().all(known), "ids within the table");
-        let to = x.written(Some(table.format).filter(|format| *format != Format::F32));
+        let to = x.written(table.format.half())?;
         let ids = self.kernels.device.upload(ids, Purpose::Staging)?;
         let (from, format, width) = (table.data.pointer(), table.format as i32, int(x.width));
         let ids_at = ids.pointer();
@@ -105,7 +112,7 @@ impl Backend for CudaBackend {
             x.width == weight.width && out.width == x.width && out.rows >= x.rows,
             "shape of a norm"
         );
-        let to = out.written_for_products(&self.kernels, x.operand)?;
+        let to = out.written_for_products(x.operand)?;
         let (from, by) = (x.float(&self.kernels)?, weight.data.pointer());
         let (width, format) = (int(x.width), to.format as i32);
         let to = to.pointer;
@@ -141,7 +148,7 @@ impl Backend for CudaBackend {
         bias: Option<&CudaVector>,
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        self.product(x, weight, bias, out, false)
+        self.product(x, weight, bias, out, Finish::Write)
     }
 
     fn matmul_add(
@@ -151,7 +158,7 @@ impl Backend for CudaBackend {
         bias: Option<&CudaVector>,
         residual: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        self.product(x, weight, bias, residual, true)
+        self.product(x, weight, bias, residual, Finish::Add)
     }
 
     fn rotary(
@@ -199,23 +206,12 @@ impl Backend for CudaBackend {
                 "shape of keys and values"
             );
         }
-        cache.reserve(layer, rows)?;
-        let places = self.kept.rows(&self.kernels.device, rows)?;
-        let (table, pages_per_slot) = cache.table();
-        let arguments = StoreArguments {
-            k: k.float(&self.kernels)?,
-            v: v.float(&self.kernels)?,
-            rows: places.places(),
-            table,
-            pages_per_slot: int(pages_per_slot),
-            row_count: int(rows.len()),
-            kv_heads: int(shape.kv_heads),
-            head_dim: int(shape.head_dim),
-            layer: int(layer),
-            native: Format::from(shape.native) as i32,
-            sides: cache.sides(layer),
-            broken: self.broken.borrow().pointer(),
-        };
+        let arguments = self.store_arguments(
+            cache,
+            layer,
+            rows,
+            [k.float(&self.kernels)?, v.float(&self.kernels)?],
+        )?;
         let vectors = rows.len() * 2 * shape.kv_heads;
         self.kernels
             .start("store", blocks(vectors, 8), |function, grid| {
@@ -240,30 +236,53 @@ impl Backend for CudaBackend {
         attention.run(cache, layer, q, (rows, &device_rows), out)
     }
 
-    fn silu_mul(
+    fn project_heads(
         &self,
-        gate: &CudaTensor,
-        up: &CudaTensor,
+        x: &CudaTensor,
+        heads: &HeadProjection<'_, Self>,
+        to: Destination<'_, Self>,
+        packed: &mut CudaTensor,
+        q: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        self.products
+            .apply(x, heads.weight, packed, Finish::Round)?;
+        self.split_heads(packed, heads, to, q)
+    }
+
+    fn project_gated(
+        &self,
+        x: &CudaTensor,
+        weight: &CudaWeight,
+        bias: Option<&CudaVector>,
+        packed: &mut CudaTensor,
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        self.products.apply(x, weight, packed, Finish::Round)?;
+        self.gate(packed, bias, out)
+    }
+
+    fn silu_mul(&self, packed: &CudaTensor, out: &mut CudaTensor) -> Result<(), BackendError> {
+        self.gate(packed, None, out)
+    }
+
+    fn columns(
+        &self,
+        x: &CudaTensor,
+        first: usize,
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
         assert!(
-            gate.elements() == out.elements() && up.elements() == out.elements(),
-            "elements of a gate"
+            out.rows == x.rows && first + out.width <= x.width,
+            "columns of a tensor"
         );
-        let to = out.written_for_products(&self.kernels, gate.operand)?;
-        let (g, u) = (gate.float(&self.kernels)?, up.float(&self.kernels)?);
-        let (elements, format) = (out.elements() as i64, to.format as i32);
-        let to = to.pointer;
-        self.kernels.start(
-            "silu_mul",
-            blocks(out.elements(), 1024),
-            |function, grid| {
-                // SAFETY: all tensors have `elements` elements.
-                unsafe {
-                    launch!(self.kernels.device, function, grid, 256, 0; g, u, to, format, elements)
-                }
-            },
-        )
+        let (from, to) = (x.float(&self.kernels)?, out.written(x.operand)?);
+        let (across, first, width) = (int(x.width), int(first), int(out.width));
+        self.kernels.start("columns", out.rows as u32, |function, grid| {
+            // SAFETY: both tensors have as many rows, the columns lie within those of `x`.
+            unsafe {
+                launch!(self.kernels.device, function, grid, 256, 0; from, across, first, to, width)
+            }
+        })
     }
 
     fn gather(
@@ -279,13 +298,14 @@ impl Backend for CudaBackend {
         assert!(rows.iter().all(|&row| row < x.rows), "rows of a tensor");
         let rows: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
         let rows = self.kernels.device.upload(&rows, Purpose::Staging)?;
-        let (from, at) = (x.float(&self.kernels)?, rows.pointer());
-        let to = out.written(x.operand);
-        let width = int(x.width);
+        let held = x.held()?;
+        let to = out.written_as(held.format, x.operand)?.pointer;
+        let (from, at) = (held.pointer, rows.pointer());
+        let bytes = (x.width * held.format.bytes()) as i64;
         self.kernels
             .start("gather", out.rows as u32, |function, grid| {
                 // SAFETY: rows lie within `x`, one row of `out` for each.
-                unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, at, to, width) }
+                unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, at, to, bytes) }
             })
     }
 

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use super::device::launch;
 use super::functions::Kernels;
-use super::tensor::{CudaTensor, CudaWeight, Format, blocks, int};
+use super::tensor::{CudaTensor, CudaWeight, Format, Target, blocks, int};
 use crate::backend::BackendError;
 use lt::{Algorithm, Library, Operands, Problem};
 use trial::Trial;
@@ -24,8 +24,17 @@ use trial::Trial;
 const RANGES: [usize; 10] = [1, 16, 32, 64, 128, 256, 512, 1024, 2048, 8192];
 /// Rows from which the library's vectors of 16 bytes are aligned.
 const ALIGNMENT: usize = 16;
-/// Blocks that keep a device busy.
-const BUSY_BLOCKS: usize = 256;
+/// A kernel of this crate: name, rows and columns of its tiles, threads of a block, and the blocks
+/// from which it keeps a device busy.
+type Tile = (&'static str, usize, u32, usize);
+/// For many rows, the fastest first.
+const TILES: [Tile; 3] = [
+    ("product_large", 128, 256, 384),
+    ("product_medium", 64, 256, 128),
+    ("product_small", 32, 64, 0),
+];
+/// For few rows.
+const FEW: Tile = ("product_few", 16, 256, 0);
 /// Most descriptors of row counts that are kept.
 const KEPT_PROBLEMS: usize = 64;
 
@@ -38,6 +47,19 @@ pub struct Shape {
     pub inner: usize,
     /// Element type of both operands.
     pub format: Format,
+    /// Element type of the output.
+    pub out: Format,
+}
+
+/// What becomes of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// `out = product`, in f32.
+    Write,
+    /// `out = product`, in the weight's element type.
+    Round,
+    /// `out += product`, in f32.
+    Add,
 }
 
 /// How products of one shape are computed.
@@ -58,6 +80,7 @@ struct ProductArguments {
     columns: i32,
     inner: i32,
     format: i32,
+    out_format: i32,
     add: i32,
 }
 
@@ -88,7 +111,7 @@ impl Products {
         })
     }
 
-    /// `out = x * weight^T`, added to `out` where `add` is set.
+    /// `x * weight^T`, into `out` as `finish` says.
     ///
     /// # Errors
     /// [`BackendError::Device`].
@@ -97,23 +120,23 @@ impl Products {
         x: &CudaTensor,
         weight: &CudaWeight,
         out: &mut CudaTensor,
-        add: bool,
+        finish: Finish,
     ) -> Result<(), BackendError> {
         assert!(
             x.width == weight.inner && out.width == weight.out && out.rows == x.rows,
             "shape of a product"
         );
-        let operand = match weight.format {
-            Format::F32 if add => out.operand,
-            Format::F32 => None,
-            format => Some(format),
+        let operand = weight.format.half();
+        let to = match finish {
+            Finish::Write => out.written_as(Format::F32, operand)?,
+            Finish::Round => out.written_as(weight.format, operand)?,
+            Finish::Add => {
+                let pointer = out.changed(&self.kernels)?;
+                out.operand = operand.or(out.operand);
+                let format = Format::F32;
+                Target { pointer, format }
+            }
         };
-        let to = if add {
-            out.changed(&self.kernels)?
-        } else {
-            out.written(operand)
-        };
-        out.operand = operand;
         if x.rows == 0 {
             return Ok(());
         }
@@ -121,23 +144,21 @@ impl Products {
             columns: weight.out,
             inner: weight.inner,
             format: weight.format,
+            out: to.format,
         };
+        let operands = Operands {
+            x: x.operand_in(&self.kernels, weight.format)?,
+            weight: weight.data.pointer(),
+            out: to.pointer,
+        };
+        let add = finish == Finish::Add;
         let plan = self.plan(shape, weight)?;
         match (&*plan, &self.library) {
             (Plan::Library(algorithms), Some(library)) => {
-                let input = match weight.format {
-                    Format::F32 => x.float(&self.kernels)?,
-                    format => x.half(&self.kernels, format)?,
-                };
-                let operands = Operands {
-                    x: input,
-                    weight: weight.data.pointer(),
-                    out: to,
-                };
                 let problem = self.problem(shape, x.rows)?;
                 library.start(&problem, &algorithms[range(x.rows)], operands, add)
             }
-            _ => self.start_own(x.float(&self.kernels)?, weight, to, x.rows, add),
+            _ => self.start_own(shape, operands, x.rows, add),
         }
     }
 
@@ -166,34 +187,31 @@ impl Products {
 
     fn start_own(
         &self,
-        x: u64,
-        weight: &CudaWeight,
-        out: u64,
+        shape: Shape,
+        operands: Operands,
         rows: usize,
         add: bool,
     ) -> Result<(), BackendError> {
         let arguments = ProductArguments {
-            x,
-            weight: weight.data.pointer(),
-            out,
+            x: operands.x,
+            weight: operands.weight,
+            out: operands.out,
             rows: int(rows),
-            columns: int(weight.out),
-            inner: int(weight.inner),
-            format: weight.format as i32,
+            columns: int(shape.columns),
+            inner: int(shape.inner),
+            format: shape.format as i32,
+            out_format: shape.out as i32,
             add: i32::from(add),
         };
-        // All give the same bits; the largest tiles that keep the device busy are the fastest.
-        let tiles = [
-            ("product_large", 64),
-            ("product_medium", 32),
-            ("product_small", 16),
-        ];
-        let busy = |tile: usize| weight.out.div_ceil(tile) * rows.div_ceil(tile) >= BUSY_BLOCKS;
-        let fitting = tiles.into_iter().find(|(_, tile)| busy(*tile));
-        let (name, tile) = fitting.unwrap_or(tiles[2]);
-        let grid = (blocks(weight.out, tile), blocks(rows, tile), 1);
+        // All give the same bits.
+        let covering = |tile: usize| shape.columns.div_ceil(tile) * rows.div_ceil(tile);
+        let busy = |(_, tile, _, least): &Tile| rows > FEW.1 && covering(*tile) >= *least;
+        let (name, tile, threads, _) = TILES.into_iter().find(busy).unwrap_or(FEW);
+        let grid = (blocks(shape.columns, tile), blocks(rows, tile), 1);
         // SAFETY: the operands have the sizes that the arguments state.
-        unsafe { launch!(self.kernels.device, self.kernels.get(name)?, grid, 256, 0; arguments) }
+        unsafe {
+            launch!(self.kernels.device, self.kernels.get(name)?, grid, threads, 0; arguments)
+        }
     }
 
     fn plan(&self, shape: Shape, weight: &CudaWeight) -> Result<Rc<Plan>, BackendError> {

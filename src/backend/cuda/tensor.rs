@@ -28,6 +28,20 @@ pub enum Format {
 }
 
 impl Format {
+    /// Bytes of an element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Format::F32 => 4,
+            Format::F16 | Format::Bf16 => 2,
+            Format::E4m3 | Format::E5m2 | Format::Int8 => 1,
+        }
+    }
+
+    /// The format where it has 16 bits.
+    pub fn half(self) -> Option<Self> {
+        (self.bytes() == 2).then_some(self)
+    }
+
     /// Format of stored cache elements.
     pub fn of_storage(storage: Storage) -> Self {
         match storage {
@@ -59,18 +73,27 @@ pub struct CudaWeight {
 }
 
 impl CudaWeight {
+    /// Takes over `parts`, one after another, all of one type.
     pub(super) fn new(
         device: &Rc<Device>,
-        data: &TensorData,
+        parts: &[TensorData],
         out: usize,
         inner: usize,
     ) -> Result<Self, BackendError> {
-        assert_eq!(data.len(), out * inner, "elements of a weight");
-        let (data, format) = match data {
-            TensorData::F32(v) => (device.upload(v, Purpose::Weights)?, Format::F32),
-            TensorData::F16(v) => (device.upload(v, Purpose::Weights)?, Format::F16),
-            TensorData::Bf16(v) => (device.upload(v, Purpose::Weights)?, Format::Bf16),
-        };
+        let elements: usize = parts.iter().map(TensorData::len).sum();
+        assert_eq!(elements, out * inner, "elements of a weight");
+        let format = parts.first().map_or(Format::F32, format_of);
+        let mut data = device.allocate(elements * format.bytes(), Purpose::Weights)?;
+        let mut first = 0;
+        for part in parts {
+            assert_eq!(format_of(part), format, "element type of a weight's parts");
+            match part {
+                TensorData::F32(v) => data.write_at(first, v)?,
+                TensorData::F16(v) => data.write_at(first, v)?,
+                TensorData::Bf16(v) => data.write_at(first, v)?,
+            }
+            first += part.len() * format.bytes();
+        }
         Ok(CudaWeight {
             data,
             format,
@@ -80,35 +103,40 @@ impl CudaWeight {
     }
 }
 
+/// Format of a host tensor.
+pub(super) fn format_of(data: &TensorData) -> Format {
+    match data {
+        TensorData::F32(_) => Format::F32,
+        TensorData::F16(_) => Format::F16,
+        TensorData::Bf16(_) => Format::Bf16,
+    }
+}
+
 /// Norm weight or bias, `[width]` in f32.
 pub struct CudaVector {
     pub(super) data: Buffer,
     pub(super) width: usize,
 }
 
-/// Activations `[rows, width]`, row-major, in f32 and in the 16-bit format of products.
+/// Activations `[rows, width]`, row-major, in f32 or in 16 bits, or in both.
 ///
-/// What is computed from 16-bit weights and read by products only is written in 16 bits only; the
-/// other form is made when it is asked for.
+/// What is computed from 16-bit weights and rounded to 16 bits by everything that reads it is
+/// written in 16 bits only; the other form, and its memory, is made when it is asked for.
 pub struct CudaTensor {
-    data: Buffer,
     pub(super) rows: usize,
     pub(super) width: usize,
     /// The 16-bit format of the weights that this was computed from; `None` for f32 ones, beside
     /// which nothing is rounded.
     pub(super) operand: Option<Format>,
-    half: RefCell<Option<Half>>,
-    /// Whether `data` holds the elements.
-    has_float: Cell<bool>,
+    float: RefCell<Buffer>,
+    half: RefCell<Buffer>,
+    /// Whether `float` holds the elements.
+    holds_float: Cell<bool>,
+    /// In which format `half` holds them.
+    holds_half: Cell<Option<Format>>,
 }
 
-struct Half {
-    data: Buffer,
-    /// What it holds; `None` where the tensor changed since.
-    format: Option<Format>,
-}
-
-/// Where a kernel writes: address and format.
+/// Where elements lie: address and format.
 #[derive(Clone, Copy)]
 pub(super) struct Target {
     pub(super) pointer: u64,
@@ -122,12 +150,13 @@ impl CudaTensor {
         width: usize,
     ) -> Result<Self, BackendError> {
         Ok(CudaTensor {
-            data: device.allocate(rows * width * 4, Purpose::Staging)?,
             rows,
             width,
             operand: None,
-            half: RefCell::new(None),
-            has_float: Cell::new(true),
+            float: RefCell::new(device.allocate(0, Purpose::Staging)?),
+            half: RefCell::new(device.allocate(0, Purpose::Staging)?),
+            holds_float: Cell::new(false),
+            holds_half: Cell::new(None),
         })
     }
 
@@ -136,83 +165,106 @@ impl CudaTensor {
     }
 
     /// Sets the number of rows; contents are lost.
-    pub(super) fn resize(&mut self, rows: usize) -> Result<(), BackendError> {
+    pub(super) fn resize(&mut self, rows: usize) {
         self.rows = rows;
-        self.written(self.operand);
-        self.data.reserve(rows * self.width * 4)
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.holds_float.set(false);
+        self.holds_half.set(None);
     }
 
     /// Copies rows from the host.
     pub(super) fn write(&mut self, data: &[f32]) -> Result<(), BackendError> {
-        self.written(None);
-        self.data.write(data)
+        self.written(None)?;
+        self.float.get_mut().write(data)
     }
 
     /// Copies the rows to the host.
     pub(super) fn read(&self, kernels: &Kernels) -> Result<Vec<f32>, BackendError> {
         self.float(kernels)?;
-        self.data.read(self.elements())
+        self.float.borrow().read(self.elements())
     }
 
     /// Address to which the elements are about to be written in f32.
-    pub(super) fn written(&mut self, operand: Option<Format>) -> u64 {
+    pub(super) fn written(&mut self, operand: Option<Format>) -> Result<u64, BackendError> {
+        Ok(self.written_as(Format::F32, operand)?.pointer)
+    }
+
+    /// Where the elements are about to be written in a format.
+    pub(super) fn written_as(
+        &mut self,
+        format: Format,
+        operand: Option<Format>,
+    ) -> Result<Target, BackendError> {
+        self.forget();
         self.operand = operand;
-        self.has_float.set(true);
-        if let Some(half) = self.half.get_mut() {
-            half.format = None;
-        }
-        self.data.pointer()
+        let half = format.half();
+        self.holds_half.set(half);
+        self.holds_float.set(half.is_none());
+        let buffer = match half {
+            Some(_) => &mut self.half,
+            None => &mut self.float,
+        };
+        let buffer = buffer.get_mut();
+        buffer.reserve(self.rows * self.width * format.bytes())?;
+        let pointer = buffer.pointer();
+        Ok(Target { pointer, format })
     }
 
     /// The same for what products alone will read: in 16 bits where they come from 16-bit weights.
     pub(super) fn written_for_products(
         &mut self,
-        kernels: &Kernels,
         operand: Option<Format>,
     ) -> Result<Target, BackendError> {
-        let pointer = self.written(operand);
-        let Some(format) = operand else {
-            let format = Format::F32;
-            return Ok(Target { pointer, format });
-        };
-        self.has_float.set(false);
-        let pointer = self.half_buffer(kernels, Some(format))?;
-        Ok(Target { pointer, format })
+        self.written_as(operand.unwrap_or(Format::F32), operand)
     }
 
     /// Address of the elements in f32, which are about to be changed in place.
     pub(super) fn changed(&mut self, kernels: &Kernels) -> Result<u64, BackendError> {
-        self.float(kernels)?;
-        Ok(self.written(self.operand))
+        let pointer = self.float(kernels)?;
+        self.holds_half.set(None);
+        Ok(pointer)
+    }
+
+    /// The elements in the form that there is: in f32 where there are both.
+    pub(super) fn held(&self) -> Result<Target, BackendError> {
+        let (buffer, format) = match (self.holds_float.get(), self.holds_half.get()) {
+            (true, _) => (&self.float, Format::F32),
+            (false, Some(format)) => (&self.half, format),
+            (false, None) => {
+                return Err(BackendError::Device(
+                    "cuda: a tensor without elements".into(),
+                ));
+            }
+        };
+        let pointer = buffer.borrow().pointer();
+        Ok(Target { pointer, format })
     }
 
     /// Address of the elements in f32.
     pub(super) fn float(&self, kernels: &Kernels) -> Result<u64, BackendError> {
-        if !self.has_float.get() {
-            let half = self.half.borrow();
-            let Some((from, format)) = half
-                .as_ref()
-                .and_then(|half| Some((half.data.pointer(), half.format?)))
-            else {
-                return Err(BackendError::Device(
-                    "cuda: a tensor without elements".into(),
-                ));
-            };
-            let (to, elements) = (self.data.pointer(), self.elements() as i64);
-            kernels.start(
-                "to_float",
-                blocks(self.elements(), 256),
-                |function, grid| {
-                    // SAFETY: both buffers hold `elements` elements.
-                    unsafe {
-                        launch!(kernels.device, function, grid, 256, 0;
-                        from, to, elements, format as i32)
-                    }
-                },
-            )?;
-            self.has_float.set(true);
+        let held = self.held()?;
+        if held.format == Format::F32 {
+            return Ok(held.pointer);
         }
-        Ok(self.data.pointer())
+        let mut float = self.float.borrow_mut();
+        float.reserve(self.elements() * Format::F32.bytes())?;
+        let (from, to, elements) = (held.pointer, float.pointer(), self.elements() as i64);
+        let format = held.format as i32;
+        kernels.start(
+            "to_float",
+            blocks(self.elements(), 256),
+            |function, grid| {
+                // SAFETY: both buffers hold `elements` elements.
+                unsafe {
+                    launch!(kernels.device, function, grid, 256, 0; from, to, elements, format)
+                }
+            },
+        )?;
+        self.holds_float.set(true);
+        Ok(to)
     }
 
     /// Address and format of the elements where they lie: in the 16-bit `format`, or in f32.
@@ -221,46 +273,45 @@ impl CudaTensor {
         kernels: &Kernels,
         format: Format,
     ) -> Result<(u64, Format), BackendError> {
-        match &*self.half.borrow() {
-            Some(half) if half.format == Some(format) => return Ok((half.data.pointer(), format)),
-            _ => {}
+        match self.holds_half.get() {
+            Some(held) if held == format => Ok((self.half.borrow().pointer(), format)),
+            _ => Ok((self.float(kernels)?, Format::F32)),
         }
-        Ok((self.float(kernels)?, Format::F32))
     }
 
     /// Address of the elements in a 16-bit format.
     pub(super) fn half(&self, kernels: &Kernels, format: Format) -> Result<u64, BackendError> {
-        if let Some(half) = &*self.half.borrow()
-            && half.format == Some(format)
-        {
-            return Ok(half.data.pointer());
+        if self.holds_half.get() == Some(format) {
+            return Ok(self.half.borrow().pointer());
         }
         let from = self.float(kernels)?;
-        let to = self.half_buffer(kernels, Some(format))?;
-        let elements = self.elements() as i64;
-        kernels.start("to_half", blocks(self.elements(), 1024), |function, grid| {
-            // SAFETY: both buffers hold `elements` elements.
-            unsafe {
-                launch!(kernels.device, function, grid, 256, 0; from, to, elements, format as i32)
-            }
-        })?;
+        let mut half = self.half.borrow_mut();
+        half.reserve(self.elements() * format.bytes())?;
+        let (to, elements, number) = (half.pointer(), self.elements() as i64, format as i32);
+        kernels.start(
+            "to_half",
+            blocks(self.elements(), 1024),
+            |function, grid| {
+                // SAFETY: both buffers hold `elements` elements.
+                unsafe {
+                    launch!(kernels.device, function, grid, 256, 0; from, to, elements, number)
+                }
+            },
+        )?;
+        self.holds_half.set(Some(format));
         Ok(to)
     }
 
-    /// Room for the 16-bit form, which will hold `format`.
-    fn half_buffer(&self, kernels: &Kernels, format: Option<Format>) -> Result<u64, BackendError> {
-        let bytes = self.elements() * 2;
-        let mut half = self.half.borrow_mut();
-        let half = match half.as_mut() {
-            Some(half) => half,
-            None => half.insert(Half {
-                data: kernels.device.allocate(bytes, Purpose::Staging)?,
-                format: None,
-            }),
-        };
-        half.data.reserve(bytes)?;
-        half.format = format;
-        Ok(half.data.pointer())
+    /// Address of the elements in a format of products: 32-bit or 16-bit floats.
+    pub(super) fn operand_in(
+        &self,
+        kernels: &Kernels,
+        format: Format,
+    ) -> Result<u64, BackendError> {
+        match format.half() {
+            Some(format) => self.half(kernels, format),
+            None => self.float(kernels),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Moves a checkpoint's weights to a backend, one tensor at a time.
 
-use crate::backend::{Backend, BackendError};
+use crate::backend::{Backend, BackendError, concatenated};
 use crate::model::{ModelConfig, ModelError, WeightSource};
 
 use super::{Decoder, HeadNorms, Layer, Projection};
@@ -83,23 +83,21 @@ impl<B: Backend> Loader<'_, B> {
         let inner = config.intermediate_size;
         let queries = config.heads * config.head_dim;
         let keys = config.kv_heads * config.head_dim;
-        let attention = |part: &str, out, inner, bias| {
-            self.projection(&name(&format!("self_attn.{part}")), out, inner, bias)
+        let attention = |parts: &[(&str, usize)], inner, bias| {
+            self.projection(&name("self_attn"), parts, inner, bias)
         };
-        let mlp = |part: &str, out, inner| {
-            self.projection(&name(&format!("mlp.{part}")), out, inner, config.mlp_bias)
+        let mlp = |parts: &[(&str, usize)], inner| {
+            self.projection(&name("mlp"), parts, inner, config.mlp_bias)
         };
+        let heads = [("q_proj", queries), ("k_proj", keys), ("v_proj", keys)];
         Ok(Layer {
             input_norm: self.vector(&name("input_layernorm.weight"), hidden)?,
-            q: attention("q_proj", queries, hidden, config.qkv_bias)?,
-            k: attention("k_proj", keys, hidden, config.qkv_bias)?,
-            v: attention("v_proj", keys, hidden, config.qkv_bias)?,
+            heads: attention(&heads, hidden, config.qkv_bias)?,
             qk_norm: self.qk_norm(&name("self_attn"))?,
-            output: attention("o_proj", hidden, queries, config.attention_output_bias)?,
+            output: attention(&[("o_proj", hidden)], queries, config.attention_output_bias)?,
             post_attention_norm: self.vector(&name("post_attention_layernorm.weight"), hidden)?,
-            gate: mlp("gate_proj", inner, hidden)?,
-            up: mlp("up_proj", inner, hidden)?,
-            down: mlp("down_proj", hidden, inner)?,
+            gate_up: mlp(&[("gate_proj", inner), ("up_proj", inner)], hidden)?,
+            down: mlp(&[("down_proj", hidden)], inner)?,
         })
     }
 
@@ -119,22 +117,37 @@ impl<B: Backend> Loader<'_, B> {
         }))
     }
 
+    /// Projections of the same input as one, named and sized by `parts`.
     fn projection(
         &self,
-        name: &str,
-        out: usize,
+        prefix: &str,
+        parts: &[(&str, usize)],
         inner: usize,
         bias: bool,
     ) -> Result<Projection<B>, LoadError> {
-        let bias_name = format!("{name}.bias");
-        let bias = if bias {
-            Some(self.vector(&bias_name, out)?)
-        } else {
-            self.refuse_unapplied(&bias_name)?;
-            None
+        let (mut weights, mut biases) = (Vec::new(), Vec::new());
+        for (part, out) in parts {
+            let bias_name = format!("{prefix}.{part}.bias");
+            if bias {
+                biases.push(self.weights.load(&bias_name, &[*out])?);
+            } else {
+                self.refuse_unapplied(&bias_name)?;
+            }
+            let name = format!("{prefix}.{part}.weight");
+            weights.push(self.weights.load(&name, &[*out, inner])?);
+        }
+        let out = parts.iter().map(|(_, out)| out).sum();
+        let names: Vec<&str> = parts.iter().map(|(part, _)| *part).collect();
+        let failed = |kind: &str| {
+            let tensor = format!("{prefix}.{}.{kind}", names.join("+"));
+            move |source| LoadError::Backend { tensor, source }
         };
-        let weight = self.weight(&format!("{name}.weight"), out, inner)?;
-        Ok(Projection { weight, bias })
+        let weight = self.backend.fused_weight(weights, out, inner);
+        let bias = bias.then(|| self.backend.vector(concatenated(biases)));
+        Ok(Projection {
+            weight: weight.map_err(failed("weight"))?,
+            bias: bias.transpose().map_err(failed("bias"))?,
+        })
     }
 
     /// A tensor that changes the model but that the config does not ask for is never ignored.

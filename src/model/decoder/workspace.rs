@@ -10,21 +10,15 @@ pub struct Workspace<B: Backend> {
     pub(super) x: B::Tensor,
     /// Normalised residual stream, likewise.
     pub(super) normed: B::Tensor,
-    /// Rows on their way while the pass narrows, likewise.
-    spare: B::Tensor,
+    /// Queries, keys and values side by side, `[rows, (heads + 2 * kv_heads) * head_dim]`.
+    pub(super) packed_heads: B::Tensor,
     /// Queries, `[rows, heads * head_dim]`.
     pub(super) q: B::Tensor,
-    /// Keys, `[rows, kv_heads * head_dim]`.
-    pub(super) k: B::Tensor,
-    /// Values, likewise.
-    pub(super) v: B::Tensor,
     /// Attention output, `[rows, heads * head_dim]`.
     pub(super) attended: B::Tensor,
-    /// MLP gate, `[rows, intermediate_size]`.
-    pub(super) gate: B::Tensor,
-    /// MLP up projection, likewise.
-    pub(super) up: B::Tensor,
-    /// `silu(gate) * up`, likewise.
+    /// MLP gate and up projection side by side, `[rows, 2 * intermediate_size]`.
+    pub(super) packed_gate: B::Tensor,
+    /// `silu(gate) * up`, `[rows, intermediate_size]`.
     pub(super) activated: B::Tensor,
     /// `[wanted rows, vocab_size]`.
     pub(super) logits: B::Tensor,
@@ -44,13 +38,10 @@ impl<B: Backend> Workspace<B> {
         Ok(Workspace {
             x: tensor(config.hidden_size)?,
             normed: tensor(config.hidden_size)?,
-            spare: tensor(config.hidden_size)?,
+            packed_heads: tensor(queries + 2 * keys)?,
             q: tensor(queries)?,
-            k: tensor(keys)?,
-            v: tensor(keys)?,
             attended: tensor(queries)?,
-            gate: tensor(config.intermediate_size)?,
-            up: tensor(config.intermediate_size)?,
+            packed_gate: tensor(2 * config.intermediate_size)?,
             activated: tensor(config.intermediate_size)?,
             logits: tensor(config.vocab_size)?,
             rotary: rotary::empty_table(config.head_dim),
@@ -70,28 +61,32 @@ impl<B: Backend> Workspace<B> {
             let positions = (furthest + 1).next_power_of_two().min(config.context);
             rotary::extend_table(&mut self.rotary, &config.rope, positions.max(furthest + 1));
         }
-        for tensor in [&mut self.x, &mut self.normed, &mut self.k, &mut self.v] {
+        for tensor in [&mut self.x, &mut self.packed_heads, &mut self.q] {
             backend.resize(tensor, rows.len())?;
         }
         self.resize_inner(backend, rows.len())
     }
 
-    /// Drops every row of the residual stream and of its norm that is not wanted.
+    /// Drops every row of the residual stream and of the queries that is not wanted.
     pub(super) fn narrow(&mut self, backend: &B, wanted: &[usize]) -> Result<(), BackendError> {
-        for tensor in [&mut self.x, &mut self.normed] {
-            backend.resize(&mut self.spare, wanted.len())?;
-            backend.gather(tensor, wanted, &mut self.spare)?;
-            std::mem::swap(tensor, &mut self.spare);
+        // What is computed from either stands free until then, and is as wide.
+        for (tensor, room) in [
+            (&mut self.x, &mut self.normed),
+            (&mut self.q, &mut self.attended),
+        ] {
+            backend.resize(room, wanted.len())?;
+            backend.gather(tensor, wanted, room)?;
+            std::mem::swap(tensor, room);
         }
         self.resize_inner(backend, wanted.len())
     }
 
+    /// Sets the rows of everything that is computed from queries and the residual stream.
     fn resize_inner(&mut self, backend: &B, rows: usize) -> Result<(), BackendError> {
         let inner = [
-            &mut self.q,
+            &mut self.normed,
             &mut self.attended,
-            &mut self.gate,
-            &mut self.up,
+            &mut self.packed_gate,
             &mut self.activated,
         ];
         for tensor in inner {

@@ -65,6 +65,54 @@ DEV void put(void* out, int format, i64 i, float x) {
   else ((u16*)out)[i] = f32_to_half(format, x);
 }
 
+// Two numbers of a matrix stored in `format`, from element i, an even number.
+DEV float2 load2(const void* data, int format, i64 i) {
+  if (format == FORMAT_F32) return *(const float2*)((const float*)data + i);
+  u32 h = *(const u32*)((const u16*)data + i);
+  float2 v;
+  v.x = half_to_f32(format, (u16)h); v.y = half_to_f32(format, (u16)(h >> 16));
+  return v;
+}
+// Two numbers in `format` at element i, an even number.
+DEV void put2(void* out, int format, i64 i, float a, float b) {
+  if (format == FORMAT_F32) {
+    float2 v;
+    v.x = a; v.y = b;
+    *(float2*)((float*)out + i) = v;
+  } else {
+    *(u32*)((u16*)out + i) = f32_to_half(format, a) | (u32)f32_to_half(format, b) << 16;
+  }
+}
+// Eight numbers of a matrix stored in `format`, from element i, a multiple of eight.
+DEV void load8(const void* data, int format, i64 i, float v[8]) {
+  if (format == FORMAT_F32) {
+    float4 a = *(const float4*)((const float*)data + i), b = *(const float4*)((const float*)data + i + 4);
+    v[0] = a.x; v[1] = a.y; v[2] = a.z; v[3] = a.w; v[4] = b.x; v[5] = b.y; v[6] = b.z; v[7] = b.w;
+  } else {
+    uint4 h = *(const uint4*)((const u16*)data + i);
+    u32 words[4] = {h.x, h.y, h.z, h.w};
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      v[2 * j] = half_to_f32(format, (u16)words[j]);
+      v[2 * j + 1] = half_to_f32(format, (u16)(words[j] >> 16));
+    }
+  }
+}
+// Eight numbers in `format` at element i, a multiple of eight.
+DEV void put8(void* out, int format, i64 i, const float v[8]) {
+  if (format == FORMAT_F32) {
+    put4(out, format, i, v[0], v[1], v[2], v[3]);
+    put4(out, format, i + 4, v[4], v[5], v[6], v[7]);
+  } else {
+    uint4 h;
+    h.x = f32_to_half(format, v[0]) | (u32)f32_to_half(format, v[1]) << 16;
+    h.y = f32_to_half(format, v[2]) | (u32)f32_to_half(format, v[3]) << 16;
+    h.z = f32_to_half(format, v[4]) | (u32)f32_to_half(format, v[5]) << 16;
+    h.w = f32_to_half(format, v[6]) | (u32)f32_to_half(format, v[7]) << 16;
+    *(uint4*)((u16*)out + i) = h;
+  }
+}
+
 DEV bool is_finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
 
 DEV float warp_sum(float v) {

@@ -1,6 +1,6 @@
-// Operations that treat every row, or every head vector, on its own. Tensors are f32, row-major
-// [rows, width]; what only products read is written in their 16-bit format. Reductions run over fixed lanes and a fixed tree: their order depends on
-// the width only.
+// Operations that treat every row, or every head vector, on its own. Tensors are row-major
+// [rows, width], in f32 or in the 16-bit format of products; arithmetic is f32. Reductions run over
+// fixed lanes and a fixed tree: their order depends on the width only.
 
 // x[i] = table[ids[i]]; grid: rows.
 KERNEL(256) embed(const void* table, int format, const u32* ids, float* x, int width) {
@@ -8,7 +8,7 @@ KERNEL(256) embed(const void* table, int format, const u32* ids, float* x, int w
   for (int i = threadIdx.x; i < width; i += 256) x[to + i] = element(table, format, from + i);
 }
 
-// out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight; grid: rows.
+// out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight; grid: rows. A thread keeps its first elements.
 KERNEL(256) rms_norm(const float* x, const float* weight, float eps, void* out, int format, int width) {
   __shared__ float sums[8];
   i64 first = (i64)blockIdx.x * width;
@@ -16,8 +16,17 @@ KERNEL(256) rms_norm(const float* x, const float* weight, float eps, void* out, 
   int t = threadIdx.x;
   bool by_four = width % 4 == 0;
   float sum = 0.f;
+  float4 kept[4];
   if (by_four) {
-    for (int i = t * 4; i < width; i += 1024) {
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      int i = t * 4 + j * 1024;
+      if (i < width) {
+        float4 v = kept[j] = *(const float4*)(row + i);
+        sum = fmaf(v.x, v.x, sum); sum = fmaf(v.y, v.y, sum); sum = fmaf(v.z, v.z, sum); sum = fmaf(v.w, v.w, sum);
+      }
+    }
+    for (int i = t * 4 + 4096; i < width; i += 1024) {
       float4 v = *(const float4*)(row + i);
       sum = fmaf(v.x, v.x, sum); sum = fmaf(v.y, v.y, sum); sum = fmaf(v.z, v.z, sum); sum = fmaf(v.w, v.w, sum);
     }
@@ -31,7 +40,15 @@ KERNEL(256) rms_norm(const float* x, const float* weight, float eps, void* out, 
   for (int i = 0; i < 8; i++) total += sums[i];
   float inverse = 1.f / sqrtf(total / (float)width + eps);
   if (by_four) {
-    for (int i = t * 4; i < width; i += 1024) {
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      int i = t * 4 + j * 1024;
+      if (i < width) {
+        float4 v = kept[j], w = *(const float4*)(weight + i);
+        put4(out, format, first + i, v.x * inverse * w.x, v.y * inverse * w.y, v.z * inverse * w.z, v.w * inverse * w.w);
+      }
+    }
+    for (int i = t * 4 + 4096; i < width; i += 1024) {
       float4 v = *(const float4*)(row + i), w = *(const float4*)(weight + i);
       put4(out, format, first + i, v.x * inverse * w.x, v.y * inverse * w.y, v.z * inverse * w.z, v.w * inverse * w.w);
     }
@@ -79,21 +96,44 @@ KERNEL(256) rotary(float* x, const float* cos, const float* sin, const int2* row
 
 DEV float silu(float g) { return g / (1.f + expf(-g)); }
 
-// out = silu(gate) * up.
-KERNEL(256) silu_mul(const float* gate, const float* up, void* out, int format, i64 elements) {
-  i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * 4;
-  if (i + 4 <= elements) {
-    float4 g = *(const float4*)(gate + i), u = *(const float4*)(up + i);
-    put4(out, format, i, silu(g.x) * u.x, silu(g.y) * u.y, silu(g.z) * u.z, silu(g.w) * u.w);
+// out = silu(gate) * up, where a row of `packed` (in `format`) holds gates [width] and ups [width];
+// `bias` (null for none) is as wide. grid: rows * parts, a part being 2048 elements of a row.
+KERNEL(256) silu_mul(const void* packed, int format, const float* bias, void* out, int out_format, int width, int parts) {
+  int row = blockIdx.x / parts, d = ((blockIdx.x % parts) * 256 + threadIdx.x) * 8;
+  i64 gates = (i64)row * 2 * width, to = (i64)row * width;
+  if (d >= width) return;
+  if (width % 8 == 0) {
+    float g[8], u[8];
+    load8(packed, format, gates + d, g);
+    load8(packed, format, gates + width + d, u);
+    if (bias)
+#pragma unroll
+      for (int i = 0; i < 8; i++) { g[i] += bias[d + i]; u[i] += bias[width + d + i]; }
+#pragma unroll
+    for (int i = 0; i < 8; i++) g[i] = silu(g[i]) * u[i];
+    put8(out, out_format, to + d, g);
   } else {
-    for (; i < elements; i++) put(out, format, i, silu(gate[i]) * up[i]);
+    for (int i = d; i < d + 8 && i < width; i++) {
+      float g = element(packed, format, gates + i), u = element(packed, format, gates + width + i);
+      if (bias) { g += bias[i]; u += bias[width + i]; }
+      put(out, out_format, to + i, silu(g) * u);
+    }
   }
 }
 
-// out[i] = x[rows[i]]; grid: rows.
-KERNEL(256) gather(const float* x, const u32* rows, float* out, int width) {
-  i64 from = (i64)rows[blockIdx.x] * width, to = (i64)blockIdx.x * width;
-  for (int i = threadIdx.x; i < width; i += 256) out[to + i] = x[from + i];
+// out[i] = x[rows[i]], rows of `bytes` bytes, an even number; grid: rows.
+KERNEL(256) gather(const char* x, const u32* rows, char* out, i64 bytes) {
+  const char* from = x + (i64)rows[blockIdx.x] * bytes;
+  char* to = out + (i64)blockIdx.x * bytes;
+  if (bytes % 16 == 0)
+    for (i64 i = threadIdx.x * 16; i < bytes; i += 4096) *(uint4*)(to + i) = *(const uint4*)(from + i);
+  else
+    for (i64 i = threadIdx.x * 2; i < bytes; i += 512) *(u16*)(to + i) = *(const u16*)(from + i);
+}
+
+// out[i] = x[i][first .. first + width], x being `across` wide; grid: rows.
+KERNEL(256) columns(const float* x, int across, int first, float* out, int width) {
+  for (int i = threadIdx.x; i < width; i += 256) out[(i64)blockIdx.x * width + i] = x[(i64)blockIdx.x * across + first + i];
 }
 
 // x[i] += bias.

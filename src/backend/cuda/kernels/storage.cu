@@ -60,10 +60,85 @@ struct Store {
   u64* broken;                          // first number that cannot be stored; see report()
 };
 
+// A head vector in the registers of a warp: lane l holds, for i = 0 and 1, the elements
+// p = 2 * l + 64 * i and p + 1 (x[i][0], x[i][1]) and those half a vector further on (x[i][2],
+// x[i][3]), which rotary turns against each other; zeros where p lies beyond the first half.
+struct HeadVector { float x[2][4]; };
+
+DEV HeadVector load_vector(const void* data, int format, i64 at, int half, int lane) {
+  HeadVector v;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    int p = 2 * lane + 64 * i;
+    float2 a, b;
+    a.x = a.y = 0.f; b = a;
+    if (p < half) { a = load2(data, format, at + p); b = load2(data, format, at + half + p); }
+    v.x[i][0] = a.x; v.x[i][1] = a.y; v.x[i][2] = b.x; v.x[i][3] = b.y;
+  }
+  return v;
+}
+
+// Element of the vector that x[i][j] of a lane is.
+DEV int element_of(int i, int j, int half, int lane) { return 2 * lane + 64 * i + (j & 1) + (j >> 1) * half; }
+
 // Keeps the first broken number in the order layer, row, side, element, with its leading bits.
 DEV void report(u64* broken, int layer, int row, int side, int element, float x) {
   u64 key = (u64)layer << 54 | (u64)row << 37 | (u64)side << 36 | (u64)element << 20 | (u64)(__float_as_uint(x) >> 12);
   atomicMin(broken, key);
+}
+
+// Stores a head vector of one side (0: keys, 1: values).
+DEV void store_vector(const Store& s, int which, int row, int head, int lane, const HeadVector& v) {
+  const Side side = which ? s.side[1] : s.side[0];  // an index would move both to memory
+  int2 place = s.rows[row];
+  Page page = s.table[(i64)place.x * s.max_pages + place.y / PAGE];
+  int vector = head * PAGE + place.y % PAGE, half = s.head_dim / 2;
+  bool native = side.format == FORMAT_F16 || side.format == FORMAT_BF16;
+  float absmax = 0.f;
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      float x = v.x[i][j];
+      if (!is_finite(native ? half_to_f32(side.format, f32_to_half(side.format, x)) : x))
+        report(s.broken, s.layer, row, which, head * s.head_dim + element_of(i, j, half, lane), x);
+      absmax = fmaxf(absmax, fabsf(x));
+    }
+  if (native) {
+    u16* to = (u16*)(page.stored + side.elements) + (i64)vector * s.head_dim;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      int p = 2 * lane + 64 * i;
+      if (p >= half) continue;
+      put2(to, side.format, p, v.x[i][0], v.x[i][1]);
+      put2(to, side.format, half + p, v.x[i][2], v.x[i][3]);
+    }
+    return;
+  }
+  float scale = side.scale;
+  if (side.dynamic) {
+    scale = scale_of(side.format, warp_max(absmax));
+    if (lane == 0) ((float*)(page.stored + side.scales))[vector] = scale;
+  }
+  u8* to = (u8*)(page.stored + side.elements) + (i64)vector * s.head_dim;
+  u32 count = 0;  // changed elements, and saturated ones from bit 16 on
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    int p = 2 * lane + 64 * i;
+    if (p >= half) continue;
+    u8 bytes[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      float x = v.x[i][j], scaled = x / scale;
+      bytes[j] = encode(side.format, scaled);
+      float as_native = half_to_f32(s.native, f32_to_half(s.native, x));
+      count += (decode(side.format, bytes[j]) * scale != as_native ? 1u : 0u) + (saturates(side.format, scaled) ? 0x10000u : 0u);
+    }
+    *(u16*)(to + p) = (u16)(bytes[0] | bytes[1] << 8);
+    *(u16*)(to + half + p) = (u16)(bytes[2] | bytes[3] << 8);
+  }
+  for (int m = 16; m; m >>= 1) count += __shfl_xor_sync(WARP, count, m);
+  if (lane == 0) ((u32*)(page.counts + side.counts))[vector] = count;
 }
 
 // A warp per head vector; grid: (row, side, head) / 8.
@@ -73,59 +148,64 @@ KERNEL(256) store(Store s) {
   item /= s.kv_heads;
   int which = (int)(item & 1), row = (int)(item >> 1);
   if (row >= s.row_count) return;
-  const float* x = (which ? s.v : s.k) + ((i64)row * s.kv_heads + head) * s.head_dim;
-  const Side side = s.side[which];
-  int2 place = s.rows[row];
-  Page page = s.table[(i64)place.x * s.max_pages + place.y / PAGE];
-  int token = place.y % PAGE, vector = head * PAGE + token;
-  bool native = side.format == FORMAT_F16 || side.format == FORMAT_BF16;
-  // A lane takes four neighbouring elements at a time; vectors are multiples of eight.
-  if (native) {
-    u16* to = (u16*)(page.stored + side.elements) + (i64)vector * s.head_dim;
-    for (int d = lane * 4; d < s.head_dim; d += 128) {
-      float4 v = *(const float4*)(x + d);
-      float own[4] = {v.x, v.y, v.z, v.w};
+  i64 at = ((i64)row * s.kv_heads + head) * s.head_dim;
+  store_vector(s, which, row, head, lane, load_vector(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, lane));
+}
+
+// Queries, keys and values side by side, [rows, (heads + 2 * kv_heads) * head_dim] in `format`.
+struct Heads {
+  const void* packed; const float* bias;            // null for none
+  const float* q_norm; const float* k_norm;         // [head_dim], null for none
+  const float* cos; const float* sin;               // [positions, head_dim / 2]
+  void* q;                                          // [rows, heads * head_dim] in q_format
+  int format, q_format, heads; float eps;
+  Store store;
+};
+
+// Adds the bias, norms and rotates queries and keys, writes queries and stores keys and values. A
+// warp per head vector; grid: (row, head) / 8.
+KERNEL(256) split_heads(Heads h) {
+  int across = h.heads + 2 * h.store.kv_heads, dim = h.store.head_dim, half = dim / 2, lane = threadIdx.x & 31;
+  int item = blockIdx.x * 8 + (threadIdx.x >> 5), row = item / across, head = item % across;
+  if (row >= h.store.row_count) return;
+  bool is_query = head < h.heads, is_value = head >= h.heads + h.store.kv_heads;
+  HeadVector v = load_vector(h.packed, h.format, (i64)item * dim, half, lane);
+  if (h.bias) {
+    HeadVector b = load_vector(h.bias, FORMAT_F32, head * dim, half, lane);
 #pragma unroll
-      for (int i = 0; i < 4; i++)
-        if (!is_finite(half_to_f32(side.format, f32_to_half(side.format, own[i]))))
-          report(s.broken, s.layer, row, which, head * s.head_dim + d + i, own[i]);
-      put4(to, side.format, d, v.x, v.y, v.z, v.w);
-    }
+    for (int i = 0; i < 8; i++) v.x[i >> 2][i & 3] += b.x[i >> 2][i & 3];
+  }
+  if (is_value) {
+    store_vector(h.store, 1, row, head - h.heads - h.store.kv_heads, lane, v);
     return;
   }
-  float absmax = 0.f;
-  for (int d = lane * 4; d < s.head_dim; d += 128) {
-    float4 v = *(const float4*)(x + d);
-    float own[4] = {v.x, v.y, v.z, v.w};
+  const float* norm = is_query ? h.q_norm : h.k_norm;
+  if (norm) {
+    float sum = 0.f;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      if (!is_finite(own[i])) report(s.broken, s.layer, row, which, head * s.head_dim + d + i, own[i]);
-      absmax = fmaxf(absmax, fabsf(own[i]));
+    for (int i = 0; i < 8; i++) sum = fmaf(v.x[i >> 2][i & 3], v.x[i >> 2][i & 3], sum);
+    float inverse = 1.f / sqrtf(warp_sum(sum) / (float)dim + h.eps);
+    HeadVector w = load_vector(norm, FORMAT_F32, 0, half, lane);
+#pragma unroll
+    for (int i = 0; i < 8; i++) v.x[i >> 2][i & 3] = v.x[i >> 2][i & 3] * inverse * w.x[i >> 2][i & 3];
+  }
+  i64 angle = (i64)h.store.rows[row].y * half;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    int p = 2 * lane + 64 * i;
+    if (p >= half) continue;
+    float2 c = *(const float2*)(h.cos + angle + p), s = *(const float2*)(h.sin + angle + p);
+    float* x = v.x[i];
+    float a0 = x[0], a1 = x[1], b0 = x[2], b1 = x[3];
+    x[0] = a0 * c.x - b0 * s.x; x[1] = a1 * c.y - b1 * s.y;
+    x[2] = b0 * c.x + a0 * s.x; x[3] = b1 * c.y + a1 * s.y;
+    if (is_query) {
+      i64 to = ((i64)row * h.heads + head) * dim + p;
+      put2(h.q, h.q_format, to, x[0], x[1]);
+      put2(h.q, h.q_format, to + half, x[2], x[3]);
     }
   }
-  float scale = side.scale;
-  if (side.dynamic) {
-    scale = scale_of(side.format, warp_max(absmax));
-    if (lane == 0) ((float*)(page.stored + side.scales))[vector] = scale;
-  }
-  u8* to = (u8*)(page.stored + side.elements) + (i64)vector * s.head_dim;
-  u32 count = 0;  // changed elements, and saturated ones from bit 16 on
-  for (int d = lane * 4; d < s.head_dim; d += 128) {
-    float4 v = *(const float4*)(x + d);
-    float own[4] = {v.x, v.y, v.z, v.w};
-    u32 bytes = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      float scaled = own[i] / scale;
-      u8 byte = encode(side.format, scaled);
-      bytes |= (u32)byte << 8 * i;
-      float as_native = half_to_f32(s.native, f32_to_half(s.native, own[i]));
-      count += (decode(side.format, byte) * scale != as_native ? 1u : 0u) + (saturates(side.format, scaled) ? 0x10000u : 0u);
-    }
-    *(u32*)(to + d) = bytes;
-  }
-  for (int m = 16; m; m >>= 1) count += __shfl_xor_sync(WARP, count, m);
-  if (lane == 0) ((u32*)(page.counts + side.counts))[vector] = count;
+  if (!is_query) store_vector(h.store, 0, row, head - h.heads, lane, v);
 }
 
 struct Slot {

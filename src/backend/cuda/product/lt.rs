@@ -1,5 +1,5 @@
 //! Matrix products of cuBLASLt: `out[rows, columns] = x[rows, inner] * weight[columns, inner]^T`
-//! (plus `out` itself), sums and output in f32, by algorithms that never split a sum.
+//! (plus `out` itself), sums in f32, by algorithms that never split a sum.
 
 use std::ffi::c_void;
 use std::rc::Rc;
@@ -34,7 +34,7 @@ pub struct Operands {
     pub x: u64,
     /// `[columns, inner]`.
     pub weight: u64,
-    /// `[rows, columns]` in f32.
+    /// `[rows, columns]` in the output's format.
     pub out: u64,
 }
 
@@ -163,11 +163,12 @@ impl Problem {
     /// [`BackendError::Device`].
     pub fn new(shape: Shape, rows: usize) -> Result<Self, BackendError> {
         let f32 = sys::cudaDataType_t::CUDA_R_32F;
-        let format = match shape.format {
+        let type_of = |format| match format {
             Format::F16 => sys::cudaDataType_t::CUDA_R_16F,
             Format::Bf16 => sys::cudaDataType_t::CUDA_R_16BF,
             _ => f32,
         };
+        let (format, out) = (type_of(shape.format), type_of(shape.out));
         let (columns, inner, rows) = (shape.columns as u64, shape.inner as u64, rows as u64);
         let layout = |format, rows, columns| {
             result::create_matrix_layout(format, rows, columns, rows as i64)
@@ -179,7 +180,7 @@ impl Problem {
             product,
             weight: layout(format, inner, columns)?,
             x: layout(format, inner, rows)?,
-            out: layout(f32, columns, rows)?,
+            out: layout(out, columns, rows)?,
         };
         let transposed = 1_i32;
         // SAFETY: the descriptor is alive, the attribute is a 32-bit number.

@@ -4,21 +4,28 @@ use super::lt::{Algorithm, Library, Operands, Problem};
 use super::{Plan, Products, RANGES, Shape, range};
 use crate::backend::BackendError;
 use crate::backend::cuda::device::{Buffer, Purpose, launch};
-use crate::backend::cuda::tensor::{CudaTensor, CudaWeight, Format};
+use crate::backend::cuda::tensor::{CudaTensor, CudaWeight};
 
 /// Row counts at which rows are compared; the largest is the reference.
 const COMPARED: [usize; 6] = [1, 3, 16, 64, 200, 512];
+/// Sums of which rounding to 16 bits hides a difference in all but about one of some thousands:
+/// so many are compared.
+const COMPARED_ROUNDED: usize = 1 << 21;
+/// Most pieces of noise.
+const MOST_PIECES: usize = 64;
 /// Algorithms run against each other on one shape.
 pub struct Trial<'a> {
     products: &'a Products,
     library: &'a Library,
     shape: Shape,
     weight: &'a CudaWeight,
-    /// Noise, `[512, inner]` in the shape's format.
+    /// Noise, `[pieces][512, inner]` in the shape's format.
     x: u64,
+    pieces: usize,
     noise: CudaTensor,
-    /// `[512, columns]`.
+    /// `[pieces][512, columns]`.
     reference: Buffer,
+    /// `[512, columns]`.
     found: Buffer,
 }
 
@@ -35,22 +42,24 @@ impl<'a> Trial<'a> {
     ) -> Result<Self, BackendError> {
         let device = &products.kernels.device;
         let rows = COMPARED[COMPARED.len() - 1];
-        let mut noise = CudaTensor::new(device, rows, shape.inner)?;
-        noise.write(&noise_of(rows * shape.inner))?;
-        let x = match shape.format {
-            Format::F32 => noise.float(&products.kernels)?,
-            format => noise.half(&products.kernels, format)?,
+        let pieces = pieces(shape);
+        let mut noise = CudaTensor::new(device, pieces * rows, shape.inner)?;
+        noise.write(&noise_of(pieces * rows * shape.inner))?;
+        let x = noise.operand_in(&products.kernels, shape.format)?;
+        let out = |pieces| {
+            let bytes = pieces * rows * shape.columns * shape.out.bytes();
+            device.allocate(bytes, Purpose::Staging)
         };
-        let out = || device.allocate(rows * shape.columns * 4, Purpose::Staging);
         Ok(Trial {
             products,
             library,
             shape,
             weight,
             x,
+            pieces,
             noise,
-            reference: out()?,
-            found: out()?,
+            reference: out(pieces)?,
+            found: out(1)?,
         })
     }
 
@@ -89,7 +98,10 @@ impl<'a> Trial<'a> {
         {
             return Ok(None);
         }
-        self.run(most, &fastest[reference], true)?;
+        for piece in 0..self.pieces {
+            let to = self.reference_of(piece);
+            self.run(piece, most, &fastest[reference], to)?;
+        }
         let mut chosen = Vec::new();
         for own in 0..RANGES.len() {
             let mut candidates: Vec<usize> = (0..RANGES.len()).collect();
@@ -133,38 +145,61 @@ impl<'a> Trial<'a> {
         Ok(accepts && self.repeats(most, algorithm)?)
     }
 
-    fn run(&self, rows: usize, algorithm: &Algorithm, reference: bool) -> Result<(), BackendError> {
-        let out = if reference {
-            &self.reference
-        } else {
-            &self.found
-        };
+    fn reference_of(&self, piece: usize) -> u64 {
+        let most = COMPARED[COMPARED.len() - 1];
+        let bytes = most * self.shape.columns * self.shape.out.bytes();
+        self.reference.pointer() + (piece * bytes) as u64
+    }
+
+    fn run(
+        &self,
+        piece: usize,
+        rows: usize,
+        algorithm: &Algorithm,
+        out: u64,
+    ) -> Result<(), BackendError> {
+        let most = COMPARED[COMPARED.len() - 1];
+        let first = piece * most * self.shape.inner * self.shape.format.bytes();
         let operands = Operands {
-            x: self.x,
+            x: self.x + first as u64,
             weight: self.weight.data.pointer(),
-            out: out.pointer(),
+            out,
         };
         let problem = Problem::new(self.shape, rows)?;
         self.library.start(&problem, algorithm, operands, false)
     }
 
-    /// Whether the first `rows` of the reference come out again.
+    /// Whether the first `rows` of each piece of the reference come out again.
     fn repeats(&mut self, rows: usize, algorithm: &Algorithm) -> Result<bool, BackendError> {
-        debug_assert!(rows <= self.noise.rows, "rows of noise");
-        self.found.fill(0xff)?;
-        self.run(rows, algorithm, false)?;
+        debug_assert!(self.pieces * rows <= self.noise.rows, "rows of noise");
         let device = &self.products.kernels.device;
         let count = device.upload(&[0_u32], Purpose::Staging)?;
-        let elements = (rows * self.shape.columns) as i64;
-        let (a, b, to) = (
-            self.reference.pointer(),
-            self.found.pointer(),
-            count.pointer(),
-        );
         let function = self.products.kernels.get("compare")?;
-        // SAFETY: both outputs hold at least `elements` elements.
-        unsafe { launch!(device, function, (1024, 1, 1), 256, 0; a, b, elements, to) }?;
+        // Columns are a multiple of 16, so 16-bit outputs are whole words.
+        let words = (rows * self.shape.columns * self.shape.out.bytes() / 4) as i64;
+        for piece in 0..self.pieces {
+            self.found.fill(0xff)?;
+            self.run(piece, rows, algorithm, self.found.pointer())?;
+            let (a, b, to) = (
+                self.reference_of(piece),
+                self.found.pointer(),
+                count.pointer(),
+            );
+            // SAFETY: both outputs hold at least `words` words.
+            unsafe { launch!(device, function, (1024, 1, 1), 256, 0; a, b, words, to) }?;
+        }
         Ok(count.read::<u32>(1)? == [0])
+    }
+}
+
+/// Pieces of noise of 512 rows that are compared.
+fn pieces(shape: Shape) -> usize {
+    let rows = COMPARED[COMPARED.len() - 1];
+    match shape.out.half() {
+        Some(_) => COMPARED_ROUNDED
+            .div_ceil(rows * shape.columns)
+            .min(MOST_PIECES),
+        None => 1,
     }
 }
 

@@ -1,0 +1,255 @@
+//! Fused operations against the simpler ones that they stand for, and bit for bit against
+//! themselves beside other rows.
+
+use super::storage::{RECIPES, SMALL};
+use super::{Shape, Suite, Tolerance, bits, noise, span, within};
+use crate::backend::{
+    Backend, BackendError, CacheLayout, CacheRow, Destination, HeadProjection, RotaryTable,
+    TensorData, project_heads,
+};
+use crate::recipe::NativeDtype;
+
+const INNER: usize = 48;
+const TOKENS: usize = 70;
+
+/// Weights of a layer's heads, of one element type.
+struct Layer<'a, B: Backend> {
+    backend: &'a B,
+    shape: Shape,
+    weight: B::Weight,
+    bias: Option<B::Vector>,
+    norms: Option<[B::Vector; 2]>,
+    rotary: RotaryTable,
+}
+
+impl<B: Backend> Layer<'_, B> {
+    fn width(&self) -> usize {
+        self.shape.q_width() + 2 * self.shape.kv_width()
+    }
+
+    /// Stores `rows`, of which `x` are the inputs; by simpler operations where `composed` is set.
+    /// Returns the queries.
+    fn run(
+        &self,
+        cache: &mut B::Cache,
+        x: &B::Tensor,
+        rows: &[CacheRow],
+        composed: bool,
+    ) -> Result<B::Tensor, BackendError> {
+        let tensor = |width| self.backend.tensor(rows.len(), width);
+        let mut packed = tensor(self.width())?;
+        let mut q = tensor(self.shape.q_width())?;
+        let heads = HeadProjection {
+            weight: &self.weight,
+            bias: self.bias.as_ref(),
+            norms: self.norms.as_ref().map(|[q, k]| ([q, k], 1e-5)),
+            rotary: &self.rotary,
+        };
+        let to = Destination {
+            cache,
+            layer: 0,
+            rows,
+        };
+        if composed {
+            let (mut k, mut v) = (
+                tensor(self.shape.kv_width())?,
+                tensor(self.shape.kv_width())?,
+            );
+            let room = [&mut packed, &mut q, &mut k, &mut v];
+            project_heads(self.backend, x, &heads, to, room)?;
+        } else {
+            self.backend
+                .project_heads(x, &heads, to, &mut packed, &mut q)?;
+        }
+        Ok(q)
+    }
+}
+
+/// Noise in every element type, with the error that its products may have.
+fn stored(tolerance: Tolerance, seed: u64, len: usize) -> [(TensorData, f64); 3] {
+    let w = noise(seed, len);
+    let f16 = w.iter().map(|&x| half::f16::from_f32(x)).collect();
+    let bf16 = w.iter().map(|&x| half::bf16::from_f32(x)).collect();
+    [
+        (TensorData::F32(w), tolerance.f32),
+        (TensorData::F16(f16), tolerance.f16),
+        (TensorData::Bf16(bf16), tolerance.bf16),
+    ]
+}
+
+impl<B: Backend> Suite<'_, B> {
+    pub fn projections(&self) {
+        for (shape, optional) in [(SMALL, false), (SMALL, true)]
+            .into_iter()
+            .chain([8, 64, 128, 256].map(|head_dim| (Shape { head_dim, ..SMALL }, true)))
+        {
+            let width = shape.q_width() + 2 * shape.kv_width();
+            for (data, tolerance) in stored(self.tolerance, 80, width * INNER) {
+                let layer = self.layer(shape, data, optional);
+                for recipe in RECIPES {
+                    let layout = shape.layout(recipe, NativeDtype::F16);
+                    self.heads_are_those_of_simpler_operations(&layer, &layout, tolerance);
+                }
+                self.heads_do_not_depend_on_other_rows(&layer);
+            }
+        }
+        self.gated_projections();
+        self.what_cannot_be_stored_is_named();
+    }
+
+    fn layer(&self, shape: Shape, data: TensorData, optional: bool) -> Layer<'_, B> {
+        let width = shape.q_width() + 2 * shape.kv_width();
+        let half = shape.head_dim / 2;
+        // Angles, so that lengths stay as they are.
+        let angles: Vec<f32> = noise(81, TOKENS * half);
+        Layer {
+            backend: self.backend,
+            shape,
+            weight: self.backend.weight(data, width, INNER).expect("a weight"),
+            bias: optional.then(|| self.vector(&noise(82, width))),
+            norms: optional.then(|| [83, 84].map(|seed| self.vector(&noise(seed, shape.head_dim)))),
+            rotary: RotaryTable {
+                cos: angles.iter().map(|a| (3.0 * a).cos()).collect(),
+                sin: angles.iter().map(|a| (3.0 * a).sin()).collect(),
+                half,
+            },
+        }
+    }
+
+    fn heads_are_those_of_simpler_operations(
+        &self,
+        layer: &Layer<'_, B>,
+        layout: &CacheLayout,
+        tolerance: f64,
+    ) {
+        let (shape, rows) = (layer.shape, span(1, 0, TOKENS));
+        let x = self.upload(&noise(85, TOKENS * INNER), INNER);
+        let [fused, composed] = [false, true].map(|composed| {
+            let mut cache = self.backend.cache(layout).expect("a cache");
+            let q = layer.run(&mut cache, &x, &rows, composed).expect("heads");
+            let absmax = self.backend.slot_absmax(&cache, 1).expect("extremes");
+            let mut out = self
+                .backend
+                .tensor(TOKENS, shape.q_width())
+                .expect("a tensor");
+            self.backend
+                .attend(&cache, 0, &q, &rows, &mut out)
+                .expect("attention");
+            (self.host(&q), absmax[0], self.host(&out))
+        });
+        let what = format!("{} of {shape:?}", layout.recipe.name);
+        // A product's 48 terms below 1, and a number of that size turned against another.
+        let size = |expected: &[f32]| -> Vec<(f64, f64)> {
+            expected.iter().map(|&x| (f64::from(x), 48.0)).collect()
+        };
+        within(4.0 * tolerance, &what, &fused.0, &size(&composed.0));
+        // A step of a one-byte format more or less where a number lies between two of them.
+        let near = |a: f32, b: f32| (a - b).abs() <= 0.13 * b.abs();
+        assert!(
+            near(fused.1.k, composed.1.k) && near(fused.1.v, composed.1.v),
+            "{what}: {:?} for {:?}",
+            fused.1,
+            composed.1
+        );
+        let coarse: f64 = if layout.recipe.is_native() {
+            1e-3
+        } else {
+            1e-2
+        };
+        within(coarse.max(tolerance), &what, &fused.2, &size(&composed.2));
+    }
+
+    fn heads_do_not_depend_on_other_rows(&self, layer: &Layer<'_, B>) {
+        let layout = layer.shape.layout("SD", NativeDtype::F16);
+        let x = noise(86, TOKENS * INNER);
+        let run = |cache: &mut B::Cache, from: usize, to: usize| {
+            let part = self.upload(&x[from * INNER..to * INNER], INNER);
+            let rows = span(2, from, to);
+            let q = layer.run(cache, &part, &rows, false).expect("heads");
+            let mut out = self
+                .backend
+                .tensor(rows.len(), layer.shape.q_width())
+                .expect("a tensor");
+            self.backend
+                .attend(cache, 0, &q, &rows, &mut out)
+                .expect("attention");
+            [bits(&self.host(&q)), bits(&self.host(&out))]
+        };
+        let mut cache = self.backend.cache(&layout).expect("a cache");
+        let whole = run(&mut cache, 0, TOKENS);
+        let mut cache = self.backend.cache(&layout).expect("a cache");
+        let mut from = 0;
+        for chunk in [1, 2, 16, 17, 1, 33] {
+            let part = run(&mut cache, from, from + chunk);
+            let width = layer.shape.q_width();
+            for (part, whole) in part.iter().zip(&whole) {
+                let expected = &whole[from * width..(from + chunk) * width];
+                assert!(part == expected, "{chunk} rows from {from}");
+            }
+            from += chunk;
+        }
+        assert_eq!(from, TOKENS);
+    }
+
+    fn gated_projections(&self) {
+        for width in [40, 27] {
+            for (data, tolerance) in stored(self.tolerance, 87, 2 * width * INNER) {
+                let weight = self
+                    .backend
+                    .weight(data, 2 * width, INNER)
+                    .expect("a weight");
+                let bias = self.vector(&noise(88, 2 * width));
+                let x = noise(89, 90 * INNER);
+                let run = |from: usize, to: usize, bias: Option<&B::Vector>, fused: bool| {
+                    let x = self.upload(&x[from * INNER..to * INNER], INNER);
+                    let tensor = |width| self.backend.tensor(to - from, width).expect("a tensor");
+                    let (mut packed, mut out) = (tensor(2 * width), tensor(width));
+                    let b = self.backend;
+                    if fused {
+                        b.project_gated(&x, &weight, bias, &mut packed, &mut out)
+                    } else {
+                        b.matmul(&x, &weight, bias, &mut packed)
+                            .and_then(|()| b.silu_mul(&packed, &mut out))
+                    }
+                    .expect("a gate");
+                    self.host(&out)
+                };
+                for bias in [None, Some(&bias)] {
+                    let whole = run(0, 90, bias, true);
+                    let expected = run(0, 90, bias, false);
+                    let expected: Vec<_> = expected
+                        .iter()
+                        .map(|&x| (f64::from(x), 48.0 * 12.0))
+                        .collect();
+                    within(tolerance, "project_gated", &whole, &expected);
+                    for (from, to) in [(0, 1), (3, 20), (60, 90)] {
+                        let part = run(from, to, bias, true);
+                        assert!(bits(&part) == bits(&whole[from * width..to * width]));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A key beyond the native format, in the row and layer where it stands.
+    fn what_cannot_be_stored_is_named(&self) {
+        let shape = SMALL;
+        let layer = self.layer(shape, noise_weight(shape), false);
+        let layout = shape.layout("native", NativeDtype::F16);
+        let mut cache = self.backend.cache(&layout).expect("a cache");
+        let mut x = noise(90, 5 * INNER);
+        x[3 * INNER..4 * INNER].iter_mut().for_each(|x| *x *= 1e6);
+        let x = self.upload(&x, INNER);
+        let stored = layer.run(&mut cache, &x, &span(0, 0, 5), false);
+        let error = stored.map(|_| ()).and_then(|()| self.backend.settle());
+        assert!(
+            matches!(error, Err(BackendError::NotFinite { row: 3, .. })),
+            "{error:?}"
+        );
+    }
+}
+
+fn noise_weight(shape: Shape) -> TensorData {
+    let width = shape.q_width() + 2 * shape.kv_width();
+    TensorData::F32(noise(91, width * INNER))
+}

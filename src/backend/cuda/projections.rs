@@ -1,0 +1,169 @@
+//! What follows fused projections: heads split, normed, rotated and stored, and gates.
+
+use super::CudaBackend;
+use super::cache::{CudaCache, SideLayout};
+use super::device::launch;
+use super::tensor::{CudaTensor, CudaVector, Format, blocks, int};
+use crate::backend::{BackendError, CacheRow, Destination, HeadProjection};
+
+/// Where head vectors are stored; layout as in the kernels.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct StoreArguments {
+    k: u64,
+    v: u64,
+    rows: u64,
+    table: u64,
+    pages_per_slot: i32,
+    row_count: i32,
+    kv_heads: i32,
+    head_dim: i32,
+    layer: i32,
+    native: i32,
+    sides: [SideLayout; 2],
+    broken: u64,
+}
+
+#[repr(C)]
+struct HeadArguments {
+    packed: u64,
+    bias: u64,
+    q_norm: u64,
+    k_norm: u64,
+    cos: u64,
+    sin: u64,
+    q: u64,
+    format: i32,
+    q_format: i32,
+    heads: i32,
+    eps: f32,
+    store: StoreArguments,
+}
+
+/// Elements that a block of the gate takes of a row.
+const GATE_PART: usize = 2048;
+
+impl CudaBackend {
+    /// Makes room for the rows of a layer; `[k, v]` are addresses of what is to be stored.
+    pub(super) fn store_arguments(
+        &self,
+        cache: &mut CudaCache,
+        layer: usize,
+        rows: &[CacheRow],
+        [k, v]: [u64; 2],
+    ) -> Result<StoreArguments, BackendError> {
+        cache.reserve(layer, rows)?;
+        let shape = cache.shape();
+        let places = self.kept.rows(&self.kernels.device, rows)?;
+        let (table, pages_per_slot) = cache.table();
+        Ok(StoreArguments {
+            k,
+            v,
+            rows: places.places(),
+            table,
+            pages_per_slot: int(pages_per_slot),
+            row_count: int(rows.len()),
+            kv_heads: int(shape.kv_heads),
+            head_dim: int(shape.head_dim),
+            layer: int(layer),
+            native: Format::from(shape.native) as i32,
+            sides: cache.sides(layer),
+            broken: self.broken.borrow().pointer(),
+        })
+    }
+
+    /// Norms and rotates the heads of `packed`, stores keys and values, and writes queries: beside
+    /// 16-bit weights in the 16-bit format in which attention multiplies them.
+    pub(super) fn split_heads(
+        &self,
+        packed: &CudaTensor,
+        heads: &HeadProjection<'_, Self>,
+        to: Destination<'_, Self>,
+        q: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        let Destination { cache, layer, rows } = to;
+        let shape = cache.shape();
+        let kv_width = shape.kv_heads * shape.head_dim;
+        assert!(
+            packed.rows == rows.len() && q.rows == rows.len(),
+            "rows of heads"
+        );
+        assert!(
+            packed.width == q.width + 2 * kv_width && q.width.is_multiple_of(shape.head_dim),
+            "width of queries, keys and values"
+        );
+        assert_eq!(2 * heads.rotary.half, shape.head_dim, "width of a rotation");
+        let (norms, eps) = heads
+            .norms
+            .map_or((None, 0.0), |(norms, eps)| (Some(norms), eps));
+        let known = |vector: Option<&CudaVector>, width: usize| {
+            assert!(vector.is_none_or(|v| v.width == width), "width of a vector");
+            vector.map_or(0, |vector| vector.data.pointer())
+        };
+        let [q_norm, k_norm] = [0, 1].map(|i| known(norms.map(|norms| norms[i]), shape.head_dim));
+        let bias = known(heads.bias, packed.width);
+        let furthest = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
+        assert!(
+            furthest * heads.rotary.half <= heads.rotary.cos.len(),
+            "positions of a table"
+        );
+        let kernels = &self.kernels;
+        let [cos, sin] = self.kept.table(&kernels.device, heads.rotary)?.addresses();
+        let native = Format::from(shape.native);
+        let written = packed.operand.map_or(Format::F32, |_| native);
+        let held = packed.held()?;
+        let target = q.written_as(written, packed.operand)?;
+        let arguments = HeadArguments {
+            packed: held.pointer,
+            bias,
+            q_norm,
+            k_norm,
+            cos,
+            sin,
+            q: target.pointer,
+            format: held.format as i32,
+            q_format: target.format as i32,
+            heads: int(q.width / shape.head_dim),
+            eps,
+            store: self.store_arguments(cache, layer, rows, [0, 0])?,
+        };
+        let vectors = packed.elements() / shape.head_dim;
+        kernels.start("split_heads", blocks(vectors, 8), |function, grid| {
+            // SAFETY: the tensors have a row for each of `rows`, every row has a page, positions
+            // lie within the table.
+            unsafe { launch!(kernels.device, function, grid, 256, 0; arguments) }
+        })
+    }
+
+    /// `out = silu(gate) * up`, where the rows of `packed`, with `bias` added, hold gate and up.
+    pub(super) fn gate(
+        &self,
+        packed: &CudaTensor,
+        bias: Option<&CudaVector>,
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        assert!(
+            packed.rows == out.rows && packed.width == 2 * out.width,
+            "shape of a gate"
+        );
+        assert!(
+            bias.is_none_or(|bias| bias.width == packed.width),
+            "width of a bias"
+        );
+        let held = packed.held()?;
+        let to = out.written_for_products(packed.operand)?;
+        let (from, format) = (held.pointer, held.format as i32);
+        let bias = bias.map_or(0, |bias| bias.data.pointer());
+        let (to, out_format) = (to.pointer, to.format as i32);
+        let (width, parts) = (int(out.width), out.width.div_ceil(GATE_PART));
+        let count = int(parts);
+        let kernels = &self.kernels;
+        kernels.start("silu_mul", blocks(out.rows * parts, 1), |function, grid| {
+            // SAFETY: `out` has the rows of `packed`, which are twice as wide, as is the bias.
+            unsafe {
+                launch!(kernels.device, function, grid, 256, 0;
+                    from, format, bias, to, out_format, width, count)
+            }
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! Projections whose outputs stand side by side, and what is computed from them: every operation
+//! as the sequence of simpler ones that it stands for.
+
+use super::{Backend, BackendError, CacheRow, RotaryTable, TensorData};
+
+/// A layer's projection to queries, keys and values with what happens to their head vectors.
+pub struct HeadProjection<'a, B: Backend> {
+    /// `[(heads + 2 * kv_heads) * head_dim, inner]`: the rows of queries, keys and values.
+    pub weight: &'a B::Weight,
+    /// As many elements as the weight has rows.
+    pub bias: Option<&'a B::Vector>,
+    /// Norms over query and key head vectors, `[head_dim]`, with their epsilon.
+    pub norms: Option<([&'a B::Vector; 2], f32)>,
+    /// Rotates query and key head vectors.
+    pub rotary: &'a RotaryTable,
+}
+
+/// Where the keys and values of a pass are stored.
+pub struct Destination<'a, B: Backend> {
+    /// Cache.
+    pub cache: &'a mut B::Cache,
+    /// Layer.
+    pub layer: usize,
+    /// Place of each row.
+    pub rows: &'a [CacheRow],
+}
+
+/// [`Backend::project_heads`] by simpler operations.
+///
+/// # Errors
+/// What they report.
+pub fn project_heads<B: Backend>(
+    backend: &B,
+    x: &B::Tensor,
+    heads: &HeadProjection<'_, B>,
+    to: Destination<'_, B>,
+    [packed, q, k, v]: [&mut B::Tensor; 4],
+) -> Result<(), BackendError> {
+    backend.matmul(x, heads.weight, heads.bias, packed)?;
+    let mut first = 0;
+    for part in [&mut *q, &mut *k, &mut *v] {
+        backend.columns(packed, first, part)?;
+        first += backend.width(part);
+    }
+    if let Some(([q_norm, k_norm], eps)) = heads.norms {
+        backend.rms_norm_heads(q, q_norm, eps)?;
+        backend.rms_norm_heads(k, k_norm, eps)?;
+    }
+    backend.rotary(q, heads.rotary, to.rows)?;
+    backend.rotary(k, heads.rotary, to.rows)?;
+    backend.store(to.cache, to.layer, k, v, to.rows)
+}
+
+/// The elements of `parts`, one after another; where their types differ, as 32-bit floats, which
+/// hold them all exactly.
+pub fn concatenated(parts: Vec<TensorData>) -> TensorData {
+    let mut parts = parts.into_iter();
+    let Some(first) = parts.next() else {
+        return TensorData::F32(Vec::new());
+    };
+    parts.fold(first, |all, part| match (all, part) {
+        (TensorData::F32(all), TensorData::F32(part)) => TensorData::F32(joined(all, &part)),
+        (TensorData::F16(all), TensorData::F16(part)) => TensorData::F16(joined(all, &part)),
+        (TensorData::Bf16(all), TensorData::Bf16(part)) => TensorData::Bf16(joined(all, &part)),
+        (all, part) => TensorData::F32(joined(all.into_f32(), &part.into_f32())),
+    })
+}
+
+fn joined<T: Copy>(mut all: Vec<T>, part: &[T]) -> Vec<T> {
+    all.extend_from_slice(part);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use half::{bf16, f16};
+
+    use super::*;
+
+    #[test]
+    fn parts_keep_their_type_where_it_is_one() {
+        let f16s =
+            |values: &[f32]| TensorData::F16(values.iter().copied().map(f16::from_f32).collect());
+        assert_eq!(
+            concatenated(vec![f16s(&[1.0]), f16s(&[2.0, 3.0])]),
+            f16s(&[1.0, 2.0, 3.0])
+        );
+        let mixed = vec![f16s(&[0.1]), TensorData::Bf16(vec![bf16::from_f32(1e30)])];
+        let expected = vec![f16::from_f32(0.1).to_f32(), bf16::from_f32(1e30).to_f32()];
+        assert_eq!(concatenated(mixed), TensorData::F32(expected));
+    }
+}
