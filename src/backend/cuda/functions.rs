@@ -141,12 +141,7 @@ impl Kernels {
                 self.device.shared_limit()
             ))
         })?;
-        let unit = Unit::attention(vec![
-            format!("HD={}", kind.head_dim),
-            format!("BF16={}", u8::from(kind.native == NativeDtype::Bf16)),
-            format!("EXACT={}", u8::from(kind.exact)),
-            format!("DOWN_MANY={many_warps}"),
-        ]);
+        let unit = attention_unit(kind, many_warps);
         let module = self.device.load(binary(&self.device, &unit)?)?;
         let (few_shared, many_shared) = (few_shared(kind), many_shared(kind, many_warps));
         Ok(AttentionFunctions {
@@ -158,6 +153,36 @@ impl Kernels {
             merge: self.device.function(&module, "merge_spans", 0)?,
         })
     }
+}
+
+/// Source of attention of a kind, `many` with `many_warps` warps a block.
+fn attention_unit(kind: AttentionKind, many_warps: usize) -> Unit {
+    Unit::attention(vec![
+        format!("HD={}", kind.head_dim),
+        format!("BF16={}", u8::from(kind.native == NativeDtype::Bf16)),
+        format!("EXACT={}", u8::from(kind.exact)),
+        format!("DOWN_MANY={many_warps}"),
+    ])
+}
+
+/// What every kernel is compiled from on devices whose blocks have up to `shared_limit` bytes of
+/// shared memory, attention for `head_dims`.
+pub fn units(head_dims: &[usize], shared_limit: usize) -> Vec<Unit> {
+    let mut units = vec![Unit::rows()];
+    for &head_dim in head_dims {
+        for native in [NativeDtype::F16, NativeDtype::Bf16] {
+            for exact in [false, true] {
+                let kind = AttentionKind {
+                    head_dim,
+                    native,
+                    exact,
+                };
+                let warps = many_warps(kind, shared_limit);
+                units.extend(warps.map(|warps| attention_unit(kind, warps)));
+            }
+        }
+    }
+    units
 }
 
 fn binary(device: &Device, unit: &Unit) -> Result<Vec<u8>, BackendError> {
