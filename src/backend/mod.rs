@@ -9,6 +9,7 @@ mod conformance;
 pub mod cpu;
 pub mod cuda;
 mod storage;
+pub mod timing;
 
 use std::sync::Arc;
 

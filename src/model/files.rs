@@ -5,7 +5,7 @@ mod tests;
 
 use std::path::Path;
 
-use crate::schema::{FileDigest, Geometry, ModelIdentity, sha256_hex};
+use crate::schema::{FileDigest, ModelIdentity, sha256_hex};
 
 use super::demo::DemoModel;
 use super::fields::read_optional;
@@ -59,25 +59,13 @@ pub fn open(path: &Path) -> Result<ModelFiles, ModelError> {
 impl ModelFiles {
     /// Name, digests and shape, as certificates state them.
     pub fn identity(&self) -> ModelIdentity {
-        let config = &self.config;
-        // Config dimensions are read as 32-bit numbers.
-        let u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         ModelIdentity {
             name: self.name.clone(),
-            family: config.family.name().to_owned(),
+            family: self.config.family.name().to_owned(),
             files: self.files.clone(),
             weights_sha256: weights_sha256(self.weights.files()),
             tokenizer_sha256: self.tokenizer.sha256().to_owned(),
-            geometry: Geometry {
-                layers: u32(config.layers),
-                hidden_size: u32(config.hidden_size),
-                heads: u32(config.heads),
-                kv_heads: u32(config.kv_heads),
-                head_dim: u32(config.head_dim),
-                vocab_size: u32(config.vocab_size),
-                context: u32(config.context),
-                native_dtype: config.native_dtype.name().to_owned(),
-            },
+            geometry: self.config.geometry(),
         }
     }
 }

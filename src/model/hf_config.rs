@@ -41,6 +41,18 @@ const REFUSED: [&str; 14] = [
     "logits_scaling",
 ];
 
+/// Configs of this binary, by name: what a bench knows without a file.
+const SHAPES: [(&str, &str); 1] = [("qwen3-8b", include_str!("shapes/qwen3-8b.json"))];
+
+/// The config of a built-in shape; `None` for a name that is not one.
+///
+/// # Errors
+/// As [`read_config`].
+pub fn builtin_shape(name: &str) -> Option<Result<ModelConfig, ModelError>> {
+    let (name, text) = SHAPES.iter().find(|(known, _)| *known == name)?;
+    Some(parse_config(name, text.as_bytes()))
+}
+
 /// Reads `config.json`.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ mod exp;
 mod kernel;
 mod product;
 mod rowwise;
+mod timing;
 mod widen;
 
 use super::{Backend, BackendError, CacheLayout, CacheRow, RotaryTable, TensorData};

@@ -21,8 +21,10 @@ mod plan;
 mod product;
 mod readout;
 mod rows;
+mod staging;
 mod survey;
 mod tensor;
+mod timing;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -36,6 +38,7 @@ use device::{Buffer, Device, PURPOSES, launch};
 use functions::Kernels;
 use product::Products;
 use rows::Kept;
+use staging::Staging;
 pub use survey::{Found, Gpu, Survey, is_present, survey};
 pub use tensor::{CudaTensor, CudaVector, CudaWeight};
 use tensor::{blocks, int};
@@ -49,6 +52,7 @@ pub struct CudaBackend {
     products: Products,
     partials: Partials,
     kept: Kept,
+    staging: RefCell<Staging>,
     /// The first number that could not be stored since the last check.
     broken: RefCell<Buffer>,
 }
@@ -66,6 +70,7 @@ impl CudaBackend {
         Ok(CudaBackend {
             partials: Partials::new(&device)?,
             kept: Kept::default(),
+            staging: RefCell::default(),
             broken: RefCell::new(broken),
             products,
             kernels,

@@ -45,7 +45,8 @@ impl Backend for CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
-        CudaWeight::new(&self.kernels.device, &data, out, inner)
+        let mut staging = self.staging.borrow_mut();
+        CudaWeight::new(&self.kernels.device, &mut staging, &data, out, inner)
     }
 
     fn vector(&self, data: TensorData) -> Result<CudaVector, BackendError> {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::device::{Buffer, Device, Purpose, launch};
 use super::functions::Kernels;
+use super::staging::Staging;
 use crate::backend::storage::Storage;
 use crate::backend::{BackendError, TensorData};
 use crate::recipe::{ByteFormat, NativeDtype};
@@ -61,15 +62,17 @@ pub struct CudaWeight {
 impl CudaWeight {
     pub(super) fn new(
         device: &Rc<Device>,
+        staging: &mut Staging,
         data: &TensorData,
         out: usize,
         inner: usize,
     ) -> Result<Self, BackendError> {
         assert_eq!(data.len(), out * inner, "elements of a weight");
+        let purpose = Purpose::Weights;
         let (data, format) = match data {
-            TensorData::F32(v) => (device.upload(v, Purpose::Weights)?, Format::F32),
-            TensorData::F16(v) => (device.upload(v, Purpose::Weights)?, Format::F16),
-            TensorData::Bf16(v) => (device.upload(v, Purpose::Weights)?, Format::Bf16),
+            TensorData::F32(v) => (staging.upload(device, v, purpose)?, Format::F32),
+            TensorData::F16(v) => (staging.upload(device, v, purpose)?, Format::F16),
+            TensorData::Bf16(v) => (staging.upload(device, v, purpose)?, Format::Bf16),
         };
         Ok(CudaWeight {
             data,
