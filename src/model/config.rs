@@ -62,6 +62,9 @@ pub struct ModelConfig {
     pub tied_embeddings: bool,
     /// Native cache format.
     pub native_dtype: NativeDtype,
+    /// Tokens that the model declares as never to be generated: their logits are -inf. Ascending,
+    /// below `vocab_size`.
+    pub suppressed: Vec<u32>,
 }
 
 impl ModelConfig {

@@ -10,7 +10,7 @@ use crate::schema::{FileDigest, ModelIdentity, sha256_hex};
 use super::demo::DemoModel;
 use super::fields::read_optional;
 use super::file_bytes::{FileBytes, file_name};
-use super::hf_config::parse_config;
+use super::hf_config::{parse_config, suppressed};
 use super::safetensors::{INDEX_FILE, SINGLE_FILE, SafetensorsWeights};
 use super::tokenizer::FolderTokenizer;
 use super::{GgufWeights, ModelConfig, ModelError, Tokenizer, WeightSource, gguf};
@@ -165,16 +165,28 @@ fn folder_model(
     let config_text = small.read("config.json")?.ok_or_else(|| {
         ModelError::invalid(&config_path, "file", "nothing", "the model's config")
     })?;
-    let config = parse_config(&config_path, &config_text)?;
+    let mut config = parse_config(&config_path, &config_text)?;
+    let generation_config = small.read("generation_config.json")?;
     let tokenizer = FolderTokenizer {
         folder: shown,
         tokenizer: small.read("tokenizer.json")?.as_deref(),
         tokenizer_config: small.read("tokenizer_config.json")?.as_deref(),
         chat_template: small.read("chat_template.jinja")?.as_deref(),
-        generation_config: small.read("generation_config.json")?.as_deref(),
+        generation_config: generation_config.as_deref(),
         config: &config_text,
     }
     .build()?;
+    let generation_path = Path::new(shown).join("generation_config.json");
+    config.suppressed = suppressed(
+        [
+            (
+                &generation_path.display().to_string(),
+                generation_config.as_deref(),
+            ),
+            (&config_path, Some(&config_text)),
+        ],
+        config.vocab_size,
+    )?;
     let index = small.read(INDEX_FILE)?;
     let weights = weights(index.as_deref())?;
     weights.check(&config)?;

@@ -300,6 +300,15 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
+    fn suppress(&self, logits: &mut CpuTensor, ids: &[u32]) -> Result<(), BackendError> {
+        for row in logits.data.chunks_exact_mut(logits.width) {
+            for &id in ids {
+                row[id as usize] = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+
     fn argmax(&self, logits: &CpuTensor) -> Result<Vec<u32>, BackendError> {
         rowwise::argmax(self.arch, &logits.data, logits.width)
     }

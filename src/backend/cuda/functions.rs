@@ -12,7 +12,7 @@ use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
@@ -29,6 +29,7 @@ const NAMES: [&str; 18] = [
     "store",
     "slot_totals",
     "slot_absmax",
+    "suppress",
     "argmax",
     "nll",
 ];

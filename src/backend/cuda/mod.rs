@@ -37,6 +37,7 @@ pub use device::Purpose;
 use device::{Buffer, Device, PURPOSES, launch};
 use functions::Kernels;
 use product::Products;
+use readout::Suppressed;
 use rows::Kept;
 use staging::Staging;
 pub use survey::{Found, Gpu, Survey, is_present, survey};
@@ -53,6 +54,7 @@ pub struct CudaBackend {
     partials: Partials,
     kept: Kept,
     staging: RefCell<Staging>,
+    suppressed: Suppressed,
     /// The first number that could not be stored since the last check.
     broken: RefCell<Buffer>,
 }
@@ -71,6 +73,7 @@ impl CudaBackend {
             partials: Partials::new(&device)?,
             kept: Kept::default(),
             staging: RefCell::default(),
+            suppressed: Suppressed::default(),
             broken: RefCell::new(broken),
             products,
             kernels,

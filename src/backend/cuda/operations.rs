@@ -290,6 +290,10 @@ impl Backend for CudaBackend {
             })
     }
 
+    fn suppress(&self, logits: &mut CudaTensor, ids: &[u32]) -> Result<(), BackendError> {
+        self.suppressed.apply(&self.kernels, logits, ids)
+    }
+
     fn argmax(&self, logits: &CudaTensor) -> Result<Vec<u32>, BackendError> {
         readout::argmax(&self.kernels, logits)
     }
