@@ -10,6 +10,7 @@ use cudarc::nvrtc::result::NvrtcError;
 use cudarc::nvrtc::{result, sys};
 
 use super::library::{self, Needed};
+use super::ptx;
 use crate::backend::BackendError;
 use crate::schema::sha256_hex;
 
@@ -49,6 +50,21 @@ impl Unit {
         }
     }
 
+    /// Digest of source, definitions and options.
+    pub fn sha256(&self) -> String {
+        let options = [&OPTIONS.map(str::to_owned)[..], &self.defines].concat();
+        sha256_hex(format!("{}\n{}", options.join("\n"), self.source).as_bytes())
+    }
+
+    /// What it is for, in messages.
+    pub fn describe(&self) -> String {
+        if self.defines.is_empty() {
+            "everything but attention".to_owned()
+        } else {
+            format!("attention with {}", self.defines.join(", "))
+        }
+    }
+
     /// Attention; definitions say for what.
     pub fn attention(defines: Vec<String>) -> Self {
         Unit {
@@ -71,6 +87,56 @@ pub fn version() -> Result<((i32, i32), PathBuf), BackendError> {
     Ok(((major, minor), path))
 }
 
+/// Where kernels come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Compiled now.
+    Compiled,
+    /// Compiled earlier, and kept on disk.
+    Kept,
+    /// PTX of the binary, translated by the driver.
+    Embedded,
+}
+
+impl Delivery {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Delivery::Compiled => "compiled by NVRTC",
+            Delivery::Kept => "compiled by NVRTC earlier",
+            Delivery::Embedded => "embedded PTX",
+        }
+    }
+}
+
+/// The binary of `unit` for a device, and where it comes from: the compiler, or embedded PTX where
+/// that is missing.
+///
+/// # Errors
+/// As [`binary`]; where there is neither compiler nor PTX it says both.
+pub fn deliver(
+    unit: &Unit,
+    capability: (i32, i32),
+    folder: Option<&Path>,
+) -> Result<(Vec<u8>, Delivery), BackendError> {
+    let Err(missing) = version() else {
+        return binary(unit, capability, folder);
+    };
+    let both = |error| BackendError::Device(format!("{missing}; {error}"));
+    Ok((ptx::embedded(unit).map_err(both)?, Delivery::Embedded))
+}
+
+/// PTX of `unit` for compute capability `major.minor` and newer.
+///
+/// # Errors
+/// [`BackendError::Device`] where the compiler is missing or refuses the source.
+pub fn ptx(unit: &Unit, (major, minor): (i32, i32)) -> Result<String, BackendError> {
+    version()?;
+    let options = options(unit, format!("compute_{major}{minor}"));
+    let text = compile(&unit.source, &options)?.ptx()?;
+    String::from_utf8(text).map_err(|error| BackendError::Device(format!("nvrtc: PTX: {error}")))
+}
+
 /// The binary of `unit` for compute capability `major.minor`, from `folder` where it is kept.
 ///
 /// # Errors
@@ -80,22 +146,27 @@ pub fn binary(
     unit: &Unit,
     (major, minor): (i32, i32),
     folder: Option<&Path>,
-) -> Result<Vec<u8>, BackendError> {
+) -> Result<(Vec<u8>, Delivery), BackendError> {
     let (version, _) = version()?;
-    let mut options = vec![format!("--gpu-architecture=sm_{major}{minor}")];
-    options.extend(OPTIONS.map(str::to_owned));
-    options.extend(unit.defines.iter().map(|define| format!("-D{define}")));
+    let options = options(unit, format!("sm_{major}{minor}"));
     let key = format!("{version:?}\n{}\n{}", options.join("\n"), unit.source);
     let path = folder.map(|folder| folder.join(format!("{}.cubin", sha256_hex(key.as_bytes()))));
     if let Some(kept) = path.as_deref().and_then(read_kept) {
-        return Ok(kept);
+        return Ok((kept, Delivery::Kept));
     }
-    let binary = compile(&unit.source, &options)?;
+    let binary = compile(&unit.source, &options)?.binary()?;
     if let Some(path) = path {
         // Compiling again next time is the only consequence of a failure.
         let _ = keep(&path, &binary);
     }
-    Ok(binary)
+    Ok((binary, Delivery::Compiled))
+}
+
+fn options(unit: &Unit, architecture: String) -> Vec<String> {
+    let mut options = vec![format!("--gpu-architecture={architecture}")];
+    options.extend(OPTIONS.map(str::to_owned));
+    options.extend(unit.defines.iter().map(|define| format!("-D{define}")));
+    options
 }
 
 /// Where binaries are kept: the user's cache folder.
@@ -128,11 +199,11 @@ fn keep(path: &Path, binary: &[u8]) -> std::io::Result<()> {
     written
 }
 
-fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, BackendError> {
+fn compile(source: &str, options: &[String]) -> Result<Program, BackendError> {
     let text = CString::new(source)
         .map_err(|_| BackendError::Device("nvrtc: source with a NUL byte".to_owned()))?;
     let program = Program(result::create_program(&text, None).map_err(failed("source"))?);
-    // SAFETY: the program lives until the end of this function.
+    // SAFETY: the program is alive.
     let compiled = unsafe { result::compile_program(program.0, options) };
     compiled.map_err(|error| {
         let log = program.log();
@@ -141,7 +212,7 @@ fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, BackendError> {
             options.join(" ")
         ))
     })?;
-    program.binary()
+    Ok(program)
 }
 
 /// A program of the compiler, destroyed at the end.
@@ -169,6 +240,14 @@ impl Program {
             .map_err(failed("binary"))?;
         Ok(binary)
     }
+
+    /// Without the NUL at its end.
+    fn ptx(&self) -> Result<Vec<u8>, BackendError> {
+        // SAFETY: the program is alive and compiled.
+        let text = unsafe { result::get_ptx(self.0) }.map_err(failed("PTX"))?;
+        let bytes = text.into_iter().map(|c| c as u8);
+        Ok(bytes.take_while(|byte| *byte != 0).collect())
+    }
 }
 
 impl Drop for Program {
@@ -183,24 +262,14 @@ fn failed(what: &'static str) -> impl Fn(NvrtcError) -> BackendError {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod testing {
     use std::io::Write;
 
-    use rayon::prelude::*;
-
-    use super::super::functions::units;
-    use super::*;
-
-    /// Compute capabilities with the shared memory of a block, in bytes.
-    const GENERATIONS: [((i32, i32), usize); 3] = [
-        ((8, 0), 163 << 10),
-        ((9, 0), 227 << 10),
-        ((10, 0), 227 << 10),
-    ];
+    use super::{library, version};
 
     /// The compiler. Where folders to search were named it must be there: a machine that is meant
     /// to compile kernels never skips that.
-    fn has_compiler() -> bool {
+    pub fn has_compiler() -> bool {
         match version() {
             Ok(_) => true,
             Err(error) if std::env::var_os(library::SEARCH_VARIABLE).is_some() => panic!("{error}"),
@@ -211,6 +280,23 @@ mod tests {
             }
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use rayon::prelude::*;
+
+    use super::super::functions::units;
+    use super::testing::has_compiler;
+    use super::*;
+
+    /// Compute capabilities with the shared memory of a block, in bytes.
+    const GENERATIONS: [((i32, i32), usize); 3] = [
+        ((8, 0), 163 << 10),
+        ((9, 0), 227 << 10),
+        ((10, 0), 227 << 10),
+    ];
 
     #[test]
     fn every_kernel_compiles_for_every_generation() {
@@ -227,7 +313,8 @@ mod tests {
         // Five sizes of heads in two formats, exact or not, save what no block of 8.0 has room for.
         assert_eq!(work.len(), 3 * (1 + 5 * 2 * 2) - 2);
         work.into_par_iter().for_each(|(capability, unit)| {
-            let binary = binary(&unit, capability, None).unwrap();
+            let (binary, delivery) = binary(&unit, capability, None).unwrap();
+            assert_eq!(delivery, Delivery::Compiled);
             assert_eq!(
                 &binary[..4],
                 b"\x7fELF",

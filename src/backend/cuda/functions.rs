@@ -6,8 +6,9 @@ use std::rc::Rc;
 
 use cudarc::driver::CudaFunction;
 
-use super::compile::{self, Unit};
+use super::compile::{self, Delivery, Unit};
 use super::device::{Device, Grid};
+use super::ptx;
 use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
@@ -66,11 +67,23 @@ pub struct AttentionFunctions {
     pub merge: CudaFunction,
 }
 
+/// Where kernels are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The compiler or what it made earlier; embedded PTX where it is missing.
+    Compiler,
+    /// Embedded PTX.
+    Embedded,
+}
+
 /// A device and its kernels: by name, attention by kind; the latter are compiled when first asked
 /// for.
 pub struct Kernels {
     /// The device.
     pub device: Rc<Device>,
+    /// Where everything but attention came from.
+    pub delivery: Delivery,
+    source: Source,
     rows: HashMap<&'static str, CudaFunction>,
     attention: RefCell<HashMap<AttentionKind, Rc<AttentionFunctions>>>,
 }
@@ -79,9 +92,9 @@ impl Kernels {
     /// Compiles and loads everything but attention.
     ///
     /// # Errors
-    /// As [`compile::binary`].
-    pub fn new(device: &Rc<Device>) -> Result<Self, BackendError> {
-        let binary = binary(device, &Unit::rows())?;
+    /// As [`compile::deliver`].
+    pub fn new(device: &Rc<Device>, source: Source) -> Result<Self, BackendError> {
+        let (binary, delivery) = binary(device, source, &Unit::rows())?;
         let module = device.load(binary)?;
         let mut rows = HashMap::new();
         for name in NAMES {
@@ -89,6 +102,8 @@ impl Kernels {
         }
         Ok(Kernels {
             device: Rc::clone(device),
+            delivery,
+            source,
             rows,
             attention: RefCell::default(),
         })
@@ -143,7 +158,8 @@ impl Kernels {
             ))
         })?;
         let unit = attention_unit(kind, many_warps);
-        let module = self.device.load(binary(&self.device, &unit)?)?;
+        let (binary, _) = binary(&self.device, self.source, &unit)?;
+        let module = self.device.load(binary)?;
         let (few_shared, many_shared) = (few_shared(kind), many_shared(kind, many_warps));
         Ok(AttentionFunctions {
             few: self.device.function(&module, "attend_few", few_shared)?,
@@ -186,9 +202,18 @@ pub fn units(head_dims: &[usize], shared_limit: usize) -> Vec<Unit> {
     units
 }
 
-fn binary(device: &Device, unit: &Unit) -> Result<Vec<u8>, BackendError> {
-    let folder = compile::cache_folder();
-    compile::binary(unit, device.capability(), folder.as_deref())
+fn binary(
+    device: &Device,
+    source: Source,
+    unit: &Unit,
+) -> Result<(Vec<u8>, Delivery), BackendError> {
+    match source {
+        Source::Compiler => {
+            let folder = compile::cache_folder();
+            compile::deliver(unit, device.capability(), folder.as_deref())
+        }
+        Source::Embedded => Ok((ptx::embedded(unit)?, Delivery::Embedded)),
+    }
 }
 
 /// Bytes of a row of a tile.

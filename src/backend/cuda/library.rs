@@ -101,6 +101,8 @@ impl Needed {
                 "nvrtcDestroyProgram",
                 "nvrtcGetCUBIN",
                 "nvrtcGetCUBINSize",
+                "nvrtcGetPTX",
+                "nvrtcGetPTXSize",
                 "nvrtcGetProgramLog",
                 "nvrtcGetProgramLogSize",
             ],

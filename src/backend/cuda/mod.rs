@@ -19,8 +19,10 @@ mod memory;
 mod operations;
 mod plan;
 mod product;
+mod ptx;
 mod readout;
 mod rows;
+mod self_test;
 mod staging;
 mod survey;
 mod tensor;
@@ -35,8 +37,9 @@ use attention::Partials;
 pub use cache::CudaCache;
 pub use device::Purpose;
 use device::{Buffer, Device, PURPOSES, launch};
-use functions::Kernels;
+use functions::{Kernels, Source};
 use product::Products;
+pub use ptx::archive as ptx_archive;
 use readout::Suppressed;
 use rows::Kept;
 use staging::Staging;
@@ -60,13 +63,19 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// Opens GPU number `ordinal` and compiles the kernels, or takes them from the cache folder.
+    /// Opens GPU number `ordinal` and compiles the kernels, or takes them from the cache folder, or
+    /// from the binary where there is no compiler.
     ///
     /// # Errors
-    /// [`BackendError::Device`] says what is missing: driver, GPU, compiler.
+    /// [`BackendError::Device`] says what is missing: driver, GPU, kernels.
     pub fn new(ordinal: usize) -> Result<Self, BackendError> {
+        Self::with_kernels(ordinal, Source::Compiler)
+    }
+
+    /// The same with kernels from a source.
+    fn with_kernels(ordinal: usize, source: Source) -> Result<Self, BackendError> {
         let device = Device::open(ordinal)?;
-        let kernels = Rc::new(Kernels::new(&device)?);
+        let kernels = Rc::new(Kernels::new(&device, source)?);
         let products = Products::new(&kernels)?;
         let broken = device.upload(&[NOTHING_BROKEN], Purpose::Staging)?;
         Ok(CudaBackend {
