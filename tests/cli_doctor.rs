@@ -18,7 +18,13 @@ fn every_check_says_something() {
     assert_eq!(report["schema"], "kvassay.doctor/1");
     let checks = report["checks"].as_array().unwrap();
     let check = |name: &str| checks.iter().find(|check| check["name"] == name).unwrap();
-    for name in ["driver", "compiler", "matrix products", "kernel self-test"] {
+    for name in [
+        "driver",
+        "compiler",
+        "matrix products",
+        "kernel self-test",
+        "embedded kernels",
+    ] {
         assert!(!check(name)["found"].as_str().unwrap().is_empty(), "{name}");
     }
     assert_eq!(check("cpu worker")["ok"], true);

@@ -5,6 +5,7 @@
 
 mod support;
 
+use kvassay::backend::cpu::CpuBackend;
 use kvassay::backend::{Backend, CacheLayout, CacheRow, TensorData};
 use kvassay::engine::{
     Engine, EngineError, GenerateRequest, Generation, LocalEngine, Score, ScoreRequest,
@@ -83,6 +84,60 @@ fn generation_takes_the_largest_logit_at_every_step() {
             "{family:?}: a degenerate model tests little"
         );
     }
+}
+
+/// What a model declares as never to be generated is not, whatever its logits, on any worker; a
+/// scored target among it concerns its own window only, and every other one is as likely as the
+/// other logits make it.
+#[test]
+fn suppressed_tokens_are_never_chosen_nor_likely() {
+    fn check<B: Backend>(backend: impl Fn() -> B) {
+        let free = models::config(Family::Llama);
+        let weights = models::weights(&free, SEED);
+        let run = |config: &ModelConfig| {
+            let mut engine = engines::engine(config, &weights, backend(), &[]);
+            let native = setup("native", &[], layout(2, 5));
+            engine.open_arm(&native).unwrap();
+            let found = generate(&mut engine, &[prompt(9, 12)]);
+            found[0].as_ref().unwrap().ids.clone()
+        };
+        let wanted = run(&free);
+        let mut suppressed: Vec<u32> = wanted.clone();
+        suppressed.sort_unstable();
+        suppressed.dedup();
+        let masked = ModelConfig {
+            suppressed: suppressed.clone(),
+            ..free.clone()
+        };
+        let ids = run(&masked);
+        assert_eq!(ids.len(), 12);
+        assert!(ids.iter().all(|id| !suppressed.contains(id)), "{ids:?}");
+        // One token masked: its own target is impossible, another one gains what it loses.
+        let one = ModelConfig {
+            suppressed: vec![wanted[0]],
+            ..free.clone()
+        };
+        let scores = |config: &ModelConfig| {
+            let mut engine = engines::engine(config, &weights, backend(), &[]);
+            engine
+                .open_arm(&setup("native", &[], layout(2, 5)))
+                .unwrap();
+            let window = |last: u32| ScoreRequest {
+                ids: [prompt(9, 1).prompt_ids, vec![last]].concat(),
+                targets: 1,
+            };
+            score(&mut engine, &[wanted[0], (wanted[0] + 1) % 61].map(window))
+        };
+        let (before, after) = (scores(&free), scores(&one));
+        let error = after[0].clone().unwrap_err().to_string();
+        assert!(error.contains("found inf"), "{error}");
+        let nll = |found: &[Result<Score, _>], at: usize| found[at].clone().unwrap().nll_sum;
+        let lost = (-nll(&before, 0)).exp();
+        let expected = nll(&before, 1) + (1.0 - lost).ln();
+        assert!((nll(&after, 1) - expected).abs() < 1e-5, "{expected}");
+    }
+    check(Oracle::default);
+    check(CpuBackend::new);
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub mod cpu;
 pub mod cuda;
 mod projections;
 mod storage;
+pub mod timing;
 
 use std::sync::Arc;
 
@@ -296,6 +297,9 @@ pub trait Backend {
         rows: &[usize],
         out: &mut Self::Tensor,
     ) -> Result<(), BackendError>;
+
+    /// `logits[i][ids[j]] = -inf` in every row.
+    fn suppress(&self, logits: &mut Self::Tensor, ids: &[u32]) -> Result<(), BackendError>;
 
     /// Index of the largest logit per row, the lowest index on ties. NaN anywhere is an error.
     fn argmax(&self, logits: &Self::Tensor) -> Result<Vec<u32>, BackendError>;

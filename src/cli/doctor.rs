@@ -66,7 +66,15 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     checks.push(Check::new("matrix products", survey.products));
     checks.push(Check::new(
         "kernel self-test",
-        survey.self_test.map(|()| "passed".to_owned()),
+        survey
+            .self_test
+            .map(|kernels| format!("passed ({kernels})")),
+    ));
+    checks.push(Check::new(
+        "embedded kernels",
+        survey
+            .embedded_self_test
+            .map(|kernels| format!("passed ({kernels})")),
     ));
     if let Some(path) = &args.model {
         let files = model_source(path)?.open().map_err(model_failure)?;

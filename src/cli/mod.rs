@@ -4,6 +4,7 @@
 //! hands those down. Data goes to the `out` writer (stdout), diagnostics to stderr.
 
 mod audit;
+mod bench;
 mod calibrate;
 mod certify;
 mod doctor;
@@ -62,6 +63,8 @@ enum Command {
     Panel(panel::Args),
     /// Recompute bounds and tests from a table of counts.
     Audit(audit::Args),
+    /// Time a worker without model files.
+    Bench(bench::Args),
     /// Say what this machine has for the GPU worker and whether it works.
     Doctor(doctor::Args),
     /// How likely rules pass before a run, and what they lacked after one.
@@ -93,6 +96,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Protocol(args) => protocol::run(args, out),
         Command::Panel(args) => panel::run(args, out),
         Command::Audit(args) => audit::run(args, out),
+        Command::Bench(args) => bench::run(args, out),
         Command::Doctor(args) => doctor::run(args, out),
         Command::Power(args) => power::run(args, out),
         Command::Stats(args) => stats::run(args, out),

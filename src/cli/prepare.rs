@@ -60,7 +60,7 @@ pub(super) fn model_failure(error: ModelError) -> Failure {
 }
 
 /// Weights that are wrong are the user's (2); what a device cannot hold is the system's (4).
-fn load_failure(error: LoadError) -> Failure {
+pub(super) fn load_failure(error: LoadError) -> Failure {
     match error {
         LoadError::Model(error) => model_failure(error),
         LoadError::Backend { .. } | LoadError::Activations(_) | LoadError::Device(_) => {

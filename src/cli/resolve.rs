@@ -231,7 +231,8 @@ fn one_control(protocol: &Protocol) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn worker(text: &str, device: usize) -> anyhow::Result<Worker> {
+/// The worker that was typed, or that this machine has.
+pub(super) fn worker(text: &str, device: usize) -> anyhow::Result<Worker> {
     let is_cuda = match text {
         "cpu" => false,
         "cuda" => true,

@@ -3,6 +3,7 @@
 //! An engine knows its model and worker, opens one arm (a recipe with its scales and a batch
 //! layout) at a time, generates greedily and scores text. It knows nothing of panels or rules.
 
+pub mod bench;
 mod local;
 
 use std::ops::ControlFlow;

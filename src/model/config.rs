@@ -1,6 +1,7 @@
 //! What a decoder needs to know of a checkpoint's configuration, whatever file it came from.
 
 use crate::recipe::NativeDtype;
+use crate::schema::Geometry;
 
 /// Model family. Families differ by what their attention does to queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +62,27 @@ pub struct ModelConfig {
     pub tied_embeddings: bool,
     /// Native cache format.
     pub native_dtype: NativeDtype,
+    /// Tokens that the model declares as never to be generated: their logits are -inf. Ascending,
+    /// below `vocab_size`.
+    pub suppressed: Vec<u32>,
+}
+
+impl ModelConfig {
+    /// The shape, as certificates state it.
+    pub fn geometry(&self) -> Geometry {
+        // Config dimensions are read as 32-bit numbers.
+        let u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Geometry {
+            layers: u32(self.layers),
+            hidden_size: u32(self.hidden_size),
+            heads: u32(self.heads),
+            kv_heads: u32(self.kv_heads),
+            head_dim: u32(self.head_dim),
+            vocab_size: u32(self.vocab_size),
+            context: u32(self.context),
+            native_dtype: self.native_dtype.name().to_owned(),
+        }
+    }
 }
 
 /// Rotary embedding: non-interleaved halves (`rotate_half`), as Hugging Face stores the weights.

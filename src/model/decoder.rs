@@ -188,6 +188,9 @@ impl<B: Backend> Decoder<B> {
         backend.rms_norm(&ws.x, &self.final_norm, eps, &mut ws.normed)?;
         let head = self.head.as_ref().unwrap_or(&self.embedding);
         backend.matmul(&ws.normed, head, None, &mut ws.logits)?;
+        if !self.config.suppressed.is_empty() {
+            backend.suppress(&mut ws.logits, &self.config.suppressed)?;
+        }
         Ok(&ws.logits)
     }
 }

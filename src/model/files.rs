@@ -5,12 +5,12 @@ mod tests;
 
 use std::path::Path;
 
-use crate::schema::{FileDigest, Geometry, ModelIdentity, sha256_hex};
+use crate::schema::{FileDigest, ModelIdentity, sha256_hex};
 
 use super::demo::DemoModel;
 use super::fields::read_optional;
 use super::file_bytes::{FileBytes, file_name};
-use super::hf_config::parse_config;
+use super::hf_config::{parse_config, suppressed};
 use super::safetensors::{INDEX_FILE, SINGLE_FILE, SafetensorsWeights};
 use super::tokenizer::FolderTokenizer;
 use super::{GgufWeights, ModelConfig, ModelError, Tokenizer, WeightSource, gguf};
@@ -59,25 +59,13 @@ pub fn open(path: &Path) -> Result<ModelFiles, ModelError> {
 impl ModelFiles {
     /// Name, digests and shape, as certificates state them.
     pub fn identity(&self) -> ModelIdentity {
-        let config = &self.config;
-        // Config dimensions are read as 32-bit numbers.
-        let u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         ModelIdentity {
             name: self.name.clone(),
-            family: config.family.name().to_owned(),
+            family: self.config.family.name().to_owned(),
             files: self.files.clone(),
             weights_sha256: weights_sha256(self.weights.files()),
             tokenizer_sha256: self.tokenizer.sha256().to_owned(),
-            geometry: Geometry {
-                layers: u32(config.layers),
-                hidden_size: u32(config.hidden_size),
-                heads: u32(config.heads),
-                kv_heads: u32(config.kv_heads),
-                head_dim: u32(config.head_dim),
-                vocab_size: u32(config.vocab_size),
-                context: u32(config.context),
-                native_dtype: config.native_dtype.name().to_owned(),
-            },
+            geometry: self.config.geometry(),
         }
     }
 }
@@ -177,16 +165,28 @@ fn folder_model(
     let config_text = small.read("config.json")?.ok_or_else(|| {
         ModelError::invalid(&config_path, "file", "nothing", "the model's config")
     })?;
-    let config = parse_config(&config_path, &config_text)?;
+    let mut config = parse_config(&config_path, &config_text)?;
+    let generation_config = small.read("generation_config.json")?;
     let tokenizer = FolderTokenizer {
         folder: shown,
         tokenizer: small.read("tokenizer.json")?.as_deref(),
         tokenizer_config: small.read("tokenizer_config.json")?.as_deref(),
         chat_template: small.read("chat_template.jinja")?.as_deref(),
-        generation_config: small.read("generation_config.json")?.as_deref(),
+        generation_config: generation_config.as_deref(),
         config: &config_text,
     }
     .build()?;
+    let generation_path = Path::new(shown).join("generation_config.json");
+    config.suppressed = suppressed(
+        [
+            (
+                &generation_path.display().to_string(),
+                generation_config.as_deref(),
+            ),
+            (&config_path, Some(&config_text)),
+        ],
+        config.vocab_size,
+    )?;
     let index = small.read(INDEX_FILE)?;
     let weights = weights(index.as_deref())?;
     weights.check(&config)?;

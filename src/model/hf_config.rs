@@ -41,6 +41,21 @@ const REFUSED: [&str; 14] = [
     "logits_scaling",
 ];
 
+/// Masks of some positions only, which are not applied.
+const CONDITIONAL_MASKS: [&str; 2] = ["begin_suppress_tokens", "bad_words_ids"];
+
+/// Configs of this binary, by name: what a bench knows without a file.
+const SHAPES: [(&str, &str); 1] = [("qwen3-8b", include_str!("shapes/qwen3-8b.json"))];
+
+/// The config of a built-in shape; `None` for a name that is not one.
+///
+/// # Errors
+/// As [`read_config`].
+pub fn builtin_shape(name: &str) -> Option<Result<ModelConfig, ModelError>> {
+    let (name, text) = SHAPES.iter().find(|(known, _)| *known == name)?;
+    Some(parse_config(name, text.as_bytes()))
+}
+
 /// Reads `config.json`.
 ///
 /// # Errors
@@ -79,9 +94,59 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         qk_norm: family == Family::Qwen3,
         tied_embeddings: fields.bool("tie_word_embeddings")?.unwrap_or(false),
         native_dtype: native_dtype(fields)?,
+        suppressed: Vec::new(),
     };
     check_geometry(path, &config)?;
     Ok(config)
+}
+
+/// Tokens that a checkpoint declares as never to be generated: `suppress_tokens` of
+/// `generation_config.json`, else of `config.json` (path and text of each, where there is one).
+///
+/// # Errors
+/// Names an id that is none or lies outside the vocabulary; [`ModelError::Unsupported`] for masks
+/// that depend on what was generated before.
+pub(crate) fn suppressed(
+    files: [(&str, Option<&[u8]>); 2],
+    vocab_size: usize,
+) -> Result<Vec<u32>, ModelError> {
+    let mut suppressed = None;
+    for (path, text) in files {
+        let Some(text) = text else { continue };
+        let map = parse_object(path, text)?;
+        let fields = Fields::new(path, &map);
+        if let Some(name) = CONDITIONAL_MASKS
+            .iter()
+            .find(|name| asks_for(fields.get(name)))
+        {
+            return Err(fields.unsupported(name));
+        }
+        let (None, Some(value)) = (&suppressed, fields.get("suppress_tokens")) else {
+            continue;
+        };
+        let wrong = || {
+            let expected = format!("token ids below the vocabulary of {vocab_size}");
+            fields.wrong("suppress_tokens", short(value), expected)
+        };
+        let mut ids = token_ids(value).ok_or_else(wrong)?;
+        if let Some(&foreign) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+            let expected = format!("ids below the vocabulary of {vocab_size}");
+            return Err(fields.wrong("suppress_tokens", foreign, expected));
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        suppressed = Some(ids);
+    }
+    Ok(suppressed.unwrap_or_default())
+}
+
+/// One id or a list of ids.
+pub(crate) fn token_ids(value: &Value) -> Option<Vec<u32>> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match value {
+        Value::Array(list) => list.iter().map(id).collect(),
+        single => Some(vec![id(single)?]),
+    }
 }
 
 /// Checks what the forward pass relies on: whole query groups, an even head width, and a number

@@ -71,6 +71,10 @@ impl<B: Backend> Backend for Dishonest<B> {
         self.inner.cache(&self.changed(layout))
     }
 
+    fn suppress(&self, logits: &mut B::Tensor, ids: &[u32]) -> Result<(), BackendError> {
+        self.inner.suppress(logits, ids)
+    }
+
     fn argmax(&self, logits: &B::Tensor) -> Result<Vec<u32>, BackendError> {
         let mut ids = self.inner.argmax(logits)?;
         if let (Lie::Token(slots), Some(id)) = (self.lie, ids.first_mut())

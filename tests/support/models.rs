@@ -87,6 +87,7 @@ pub fn config(family: Family) -> ModelConfig {
         } else {
             NativeDtype::F16
         },
+        suppressed: Vec::new(),
     }
 }
 

@@ -403,6 +403,15 @@ impl Backend for Oracle {
         Ok(())
     }
 
+    fn suppress(&self, logits: &mut Matrix, ids: &[u32]) -> Result<(), BackendError> {
+        for row in 0..logits.rows {
+            for id in ids {
+                logits.data[row * logits.width + *id as usize] = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+
     fn argmax(&self, logits: &Matrix) -> Result<Vec<u32>, BackendError> {
         (0..logits.rows)
             .map(|row| {

@@ -1,6 +1,6 @@
 //! Operations on rows against f64.
 
-use super::{Suite, Tolerance, noise, oracle, within};
+use super::{Suite, Tolerance, bits, noise, oracle, within};
 use crate::backend::{Backend, BackendError, CacheRow, RotaryTable, TensorData};
 
 impl<B: Backend> Suite<'_, B> {
@@ -13,6 +13,7 @@ impl<B: Backend> Suite<'_, B> {
         self.gathered_rows();
         self.columns_of_rows();
         self.greedy_choice();
+        self.suppressed_logits();
         self.likelihood();
     }
 
@@ -225,6 +226,53 @@ impl<B: Backend> Suite<'_, B> {
                 "{error:?}"
             );
         }
+    }
+
+    fn suppressed_logits(&self) {
+        let width = 100;
+        let mut logits = noise(14, 3 * width);
+        for (at, value) in [
+            (17, 9.0),
+            (40, 8.0),
+            (width + 99, 9.0),
+            (2 * width, f32::NAN),
+        ] {
+            logits[at] = value;
+        }
+        let ids = [0, 17, 99];
+        let mut tensor = self.upload(&logits, width);
+        let suppress = |tensor: &mut B::Tensor, ids: &[u32]| {
+            let done = self.backend.suppress(tensor, ids);
+            done.expect("suppressed logits");
+        };
+        suppress(&mut tensor, &ids);
+        for row in logits.chunks_exact_mut(width) {
+            ids.iter()
+                .for_each(|&id| row[id as usize] = f32::NEG_INFINITY);
+        }
+        assert_eq!(bits(&self.host(&tensor)), bits(&logits));
+        let choices = self.backend.argmax(&tensor).expect("choices");
+        assert_eq!(choices[0], 40);
+        assert!(
+            choices.iter().all(|choice| !ids.contains(choice)),
+            "{choices:?}"
+        );
+        let nll = self
+            .backend
+            .nll(&tensor, &[40, 99, 1])
+            .expect("likelihoods");
+        let expected = oracle::nll(&logits[..width], 40);
+        assert!(
+            (nll[0] - expected).abs() < 1e-5,
+            "{} for {expected}",
+            nll[0]
+        );
+        assert_eq!(nll[1], f64::INFINITY);
+        // Other ids take effect, and none changes nothing.
+        suppress(&mut tensor, &[]);
+        assert_eq!(bits(&self.host(&tensor)), bits(&logits));
+        suppress(&mut tensor, &[40]);
+        assert_eq!(self.host(&tensor)[40], f32::NEG_INFINITY);
     }
 
     fn likelihood(&self) {

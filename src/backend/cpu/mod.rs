@@ -10,6 +10,7 @@ mod exp;
 mod kernel;
 mod product;
 mod rowwise;
+mod timing;
 mod widen;
 
 use super::{Backend, BackendError, CacheLayout, CacheRow, RotaryTable, TensorData};
@@ -301,6 +302,15 @@ impl Backend for CpuBackend {
         );
         for (&row, out) in rows.iter().zip(out.data.chunks_exact_mut(x.width)) {
             out.copy_from_slice(x.row(row));
+        }
+        Ok(())
+    }
+
+    fn suppress(&self, logits: &mut CpuTensor, ids: &[u32]) -> Result<(), BackendError> {
+        for row in logits.data.chunks_exact_mut(logits.width) {
+            for &id in ids {
+                row[id as usize] = f32::NEG_INFINITY;
+            }
         }
         Ok(())
     }

@@ -12,7 +12,9 @@ use super::plan::Blocks;
 use super::rows::DeviceRows;
 use super::tensor::{CudaTensor, int};
 use crate::backend::{BackendError, CacheRow};
-pub use kind::{AttentionFunctions, AttentionKind, WARP_ROWS};
+#[cfg(test)]
+pub use kind::testing;
+pub use kind::{AttentionFunctions, AttentionKind, WARP_ROWS, embedded_units};
 use kind::{Class, PROMPT_ROWS, PROMPT_THREADS};
 
 /// Arguments of every attention kernel; layout as in the kernels.

@@ -57,6 +57,21 @@ impl Unit {
         }
     }
 
+    /// Digest of source, definitions and options.
+    pub fn sha256(&self) -> String {
+        let options = [&OPTIONS.map(str::to_owned)[..], &self.defines].concat();
+        sha256_hex(format!("{}\n{}", options.join("\n"), self.source).as_bytes())
+    }
+
+    /// What it is for, in messages.
+    pub fn describe(&self) -> String {
+        if self.defines.is_empty() {
+            "everything but attention".to_owned()
+        } else {
+            format!("attention with {}", self.defines.join(", "))
+        }
+    }
+
     /// Attention; definitions say for what. `hopper` adds the blocks of compute capability 9.0.
     pub fn attention(defines: Vec<String>, hopper: bool) -> Self {
         let mut source = [&[COMMON], &ATTENTION[..]].concat();
@@ -84,6 +99,39 @@ pub fn version() -> Result<((i32, i32), PathBuf), BackendError> {
     Ok(((major, minor), path))
 }
 
+/// Where kernels come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Compiled now.
+    Compiled,
+    /// Compiled earlier, and kept on disk.
+    Kept,
+    /// PTX of the binary, translated by the driver.
+    Embedded,
+}
+
+impl Delivery {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Delivery::Compiled => "compiled by NVRTC",
+            Delivery::Kept => "compiled by NVRTC earlier",
+            Delivery::Embedded => "embedded PTX",
+        }
+    }
+}
+
+/// PTX of `unit` for compute capability `major.minor` and newer.
+///
+/// # Errors
+/// [`BackendError::Device`] where the compiler is missing or refuses the source.
+pub fn ptx(unit: &Unit, (major, minor): (i32, i32)) -> Result<String, BackendError> {
+    version()?;
+    let options = options(unit, format!("compute_{major}{minor}"));
+    let text = compile(&unit.source, &options)?.ptx()?;
+    String::from_utf8(text).map_err(|error| BackendError::Device(format!("nvrtc: PTX: {error}")))
+}
+
 /// The binary of `unit` for compute capability `major.minor`, from `folder` where it is kept.
 ///
 /// # Errors
@@ -93,23 +141,28 @@ pub fn binary(
     unit: &Unit,
     (major, minor): (i32, i32),
     folder: Option<&Path>,
-) -> Result<Vec<u8>, BackendError> {
+) -> Result<(Vec<u8>, Delivery), BackendError> {
     let (version, _) = version()?;
     let suffix = if unit.specific { "a" } else { "" };
-    let mut options = vec![format!("--gpu-architecture=sm_{major}{minor}{suffix}")];
-    options.extend(OPTIONS.map(str::to_owned));
-    options.extend(unit.defines.iter().map(|define| format!("-D{define}")));
+    let options = options(unit, format!("sm_{major}{minor}{suffix}"));
     let key = format!("{version:?}\n{}\n{}", options.join("\n"), unit.source);
     let path = folder.map(|folder| folder.join(format!("{}.cubin", sha256_hex(key.as_bytes()))));
     if let Some(kept) = path.as_deref().and_then(read_kept) {
-        return Ok(kept);
+        return Ok((kept, Delivery::Kept));
     }
-    let binary = compile(&unit.source, &options)?;
+    let binary = compile(&unit.source, &options)?.binary()?;
     if let Some(path) = path {
         // Compiling again next time is the only consequence of a failure.
         let _ = keep(&path, &binary);
     }
-    Ok(binary)
+    Ok((binary, Delivery::Compiled))
+}
+
+fn options(unit: &Unit, architecture: String) -> Vec<String> {
+    let mut options = vec![format!("--gpu-architecture={architecture}")];
+    options.extend(OPTIONS.map(str::to_owned));
+    options.extend(unit.defines.iter().map(|define| format!("-D{define}")));
+    options
 }
 
 /// Where binaries are kept: the user's cache folder.
@@ -142,11 +195,11 @@ fn keep(path: &Path, binary: &[u8]) -> std::io::Result<()> {
     written
 }
 
-fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, BackendError> {
+fn compile(source: &str, options: &[String]) -> Result<Program, BackendError> {
     let text = CString::new(source)
         .map_err(|_| BackendError::Device("nvrtc: source with a NUL byte".to_owned()))?;
     let program = Program(result::create_program(&text, None).map_err(failed("source"))?);
-    // SAFETY: the program lives until the end of this function.
+    // SAFETY: the program is alive.
     let compiled = unsafe { result::compile_program(program.0, options) };
     compiled.map_err(|error| {
         let log = program.log();
@@ -155,7 +208,7 @@ fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, BackendError> {
             options.join(" ")
         ))
     })?;
-    program.binary()
+    Ok(program)
 }
 
 /// A program of the compiler, destroyed at the end.
@@ -183,6 +236,14 @@ impl Program {
             .map_err(failed("binary"))?;
         Ok(binary)
     }
+
+    /// Without the NUL at its end.
+    fn ptx(&self) -> Result<Vec<u8>, BackendError> {
+        // SAFETY: the program is alive and compiled.
+        let text = unsafe { result::get_ptx(self.0) }.map_err(failed("PTX"))?;
+        let bytes = text.into_iter().map(|c| c as u8);
+        Ok(bytes.take_while(|byte| *byte != 0).collect())
+    }
 }
 
 impl Drop for Program {
@@ -197,25 +258,71 @@ fn failed(what: &'static str) -> impl Fn(NvrtcError) -> BackendError {
 }
 
 #[cfg(test)]
+pub mod testing {
+    use std::io::Write;
+
+    use super::{library, version};
+
+    /// Compute capabilities with the shared memory of a block, in bytes.
+    pub const GENERATIONS: [((i32, i32), usize); 3] = [
+        ((8, 0), 163 << 10),
+        ((9, 0), 227 << 10),
+        ((10, 0), 227 << 10),
+    ];
+
+    /// The compiler. Where folders to search were named it must be there: a machine that is meant
+    /// to compile kernels never skips that.
+    pub fn has_compiler() -> bool {
+        match version() {
+            Ok(_) => true,
+            Err(error) if std::env::var_os(library::SEARCH_VARIABLE).is_some() => panic!("{error}"),
+            Err(error) => {
+                // Straight to the terminal: the harness shows only what failing tests print.
+                let _ = writeln!(std::io::stderr(), "no kernel was compiled: {error}");
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
+
+    use rayon::prelude::*;
+
+    use super::super::attention;
+    use super::testing::has_compiler;
     use super::*;
 
     #[test]
-    fn rows_compile_for_every_generation() {
-        if let Err(error) = version() {
-            println!("skipped: {error}");
+    fn every_kernel_compiles_for_every_generation() {
+        if !has_compiler() {
             return;
         }
-        for capability in [(8, 0), (9, 0), (10, 0)] {
-            let binary = binary(&Unit::rows(), capability, None).unwrap();
-            assert_eq!(&binary[..4], b"\x7fELF", "{capability:?}");
-        }
+        let work: Vec<_> = testing::GENERATIONS
+            .into_iter()
+            .flat_map(|(capability, shared_limit)| {
+                let units = attention::testing::units(capability, shared_limit);
+                let units = [Unit::rows()].into_iter().chain(units);
+                units.map(move |unit| (capability, unit))
+            })
+            .collect();
+        assert!(work.len() > 3 * 20, "{}", work.len());
+        work.into_par_iter().for_each(|(capability, unit)| {
+            let (binary, delivery) = binary(&unit, capability, None).unwrap();
+            assert_eq!(delivery, Delivery::Compiled);
+            assert_eq!(
+                &binary[..4],
+                b"\x7fELF",
+                "{capability:?} {:?}",
+                unit.defines
+            );
+        });
     }
 
     #[test]
     fn a_refused_source_says_why() {
-        if version().is_err() {
-            println!("skipped: no libnvrtc");
+        if !has_compiler() {
             return;
         }
         let unit = Unit {

@@ -7,12 +7,13 @@ use std::rc::Rc;
 use cudarc::driver::CudaFunction;
 
 use super::attention::{AttentionFunctions, AttentionKind};
-use super::compile::{self, Unit};
+use super::compile::{self, Delivery, Unit};
 use super::device::{Device, Grid};
+use super::ptx;
 use crate::backend::BackendError;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 22] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
@@ -32,15 +33,48 @@ const NAMES: [&str; 21] = [
     "split_heads",
     "slot_totals",
     "slot_absmax",
+    "suppress",
     "argmax",
     "nll",
 ];
+
+/// Where kernels are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The compiler or what it made earlier; embedded PTX where it is missing.
+    Compiler,
+    /// Embedded PTX.
+    Embedded,
+}
+
+impl Source {
+    /// The binary or PTX of `unit` for a device, and where it comes from.
+    ///
+    /// # Errors
+    /// As [`compile::binary`] and [`ptx::embedded`].
+    pub fn deliver(
+        self,
+        device: &Device,
+        unit: &Unit,
+    ) -> Result<(Vec<u8>, Delivery), BackendError> {
+        match self {
+            Source::Compiler => {
+                let folder = compile::cache_folder();
+                compile::binary(unit, device.capability(), folder.as_deref())
+            }
+            Source::Embedded => Ok((ptx::embedded(unit)?, Delivery::Embedded)),
+        }
+    }
+}
 
 /// A device and its kernels: by name, attention by kind; the latter are compiled when first asked
 /// for.
 pub struct Kernels {
     /// The device.
     pub device: Rc<Device>,
+    /// Where everything but attention came from.
+    pub delivery: Delivery,
+    source: Source,
     rows: HashMap<&'static str, CudaFunction>,
     attention: RefCell<HashMap<AttentionKind, Rc<AttentionFunctions>>>,
 }
@@ -49,9 +83,13 @@ impl Kernels {
     /// Compiles and loads everything but attention.
     ///
     /// # Errors
-    /// As [`compile::binary`].
-    pub fn new(device: &Rc<Device>) -> Result<Self, BackendError> {
-        let binary = binary(device, &Unit::rows())?;
+    /// As [`Source::deliver`].
+    pub fn new(device: &Rc<Device>, source: Source) -> Result<Self, BackendError> {
+        let source = match source {
+            Source::Compiler if compile::version().is_ok() => Source::Compiler,
+            Source::Compiler | Source::Embedded => Source::Embedded,
+        };
+        let (binary, delivery) = source.deliver(device, &Unit::rows())?;
         let module = device.load(binary)?;
         let mut rows = HashMap::new();
         for name in NAMES {
@@ -59,6 +97,8 @@ impl Kernels {
         }
         Ok(Kernels {
             device: Rc::clone(device),
+            delivery,
+            source,
             rows,
             attention: RefCell::default(),
         })
@@ -97,13 +137,8 @@ impl Kernels {
         if let Some(found) = self.attention.borrow().get(&kind) {
             return Ok(Rc::clone(found));
         }
-        let built = Rc::new(AttentionFunctions::new(&self.device, kind)?);
+        let built = Rc::new(AttentionFunctions::new(&self.device, self.source, kind)?);
         self.attention.borrow_mut().insert(kind, Rc::clone(&built));
         Ok(built)
     }
-}
-
-fn binary(device: &Device, unit: &Unit) -> Result<Vec<u8>, BackendError> {
-    let folder = compile::cache_folder();
-    compile::binary(unit, device.capability(), folder.as_deref())
 }

@@ -27,6 +27,8 @@ const FOLDERS: [&str; 5] = [
 pub enum Needed {
     /// The driver.
     Driver,
+    /// What of the driver times the device, which is newer than the rest.
+    Timing,
     /// The run-time compiler.
     Compiler,
     /// Matrix products; optional.
@@ -37,7 +39,7 @@ impl Needed {
     /// Name in messages.
     pub fn name(self) -> &'static str {
         match self {
-            Needed::Driver => "libcuda (the NVIDIA driver)",
+            Needed::Driver | Needed::Timing => "libcuda (the NVIDIA driver)",
             Needed::Compiler => "libnvrtc",
             Needed::Products => "libcublasLt",
         }
@@ -45,7 +47,7 @@ impl Needed {
 
     fn file_names(self) -> &'static [&'static str] {
         match self {
-            Needed::Driver => &["libcuda.so.1", "libcuda.so"],
+            Needed::Driver | Needed::Timing => &["libcuda.so.1", "libcuda.so"],
             Needed::Compiler => &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
             Needed::Products => &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
         }
@@ -76,15 +78,22 @@ impl Needed {
                 "cuDeviceGetDefaultMemPool",
                 "cuMemPoolSetAttribute",
                 "cuMemGetInfo_v2",
+                "cuMemHostAlloc",
+                "cuMemFreeHost",
                 "cuMemcpyHtoDAsync_v2",
                 "cuMemcpyDtoHAsync_v2",
                 "cuMemsetD8Async",
+                "cuEventCreate",
+                "cuEventDestroy_v2",
+                "cuEventRecord",
+                "cuEventSynchronize",
                 "cuModuleLoadData",
                 "cuModuleUnload",
                 "cuModuleGetFunction",
                 "cuFuncSetAttribute",
                 "cuLaunchKernel",
             ],
+            Needed::Timing => &["cuEventElapsedTime_v2", "cuMemcpyDtoDAsync_v2"],
             Needed::Compiler => &[
                 "nvrtcVersion",
                 "nvrtcCreateProgram",
@@ -92,6 +101,8 @@ impl Needed {
                 "nvrtcDestroyProgram",
                 "nvrtcGetCUBIN",
                 "nvrtcGetCUBINSize",
+                "nvrtcGetPTX",
+                "nvrtcGetPTXSize",
                 "nvrtcGetProgramLog",
                 "nvrtcGetProgramLogSize",
             ],
@@ -119,7 +130,7 @@ impl Needed {
         // SAFETY: opens the library by name and closes it again; NVIDIA's libraries allow that.
         unsafe {
             match self {
-                Needed::Driver => cudarc::driver::sys::is_culib_present(),
+                Needed::Driver | Needed::Timing => cudarc::driver::sys::is_culib_present(),
                 Needed::Compiler => cudarc::nvrtc::sys::is_culib_present(),
                 Needed::Products => cudarc::cublaslt::sys::is_culib_present(),
             }
@@ -226,7 +237,12 @@ mod tests {
     /// Whatever this machine has, asking is safe and an error says what is missing.
     #[test]
     fn probing_never_panics() {
-        for needed in [Needed::Driver, Needed::Compiler, Needed::Products] {
+        for needed in [
+            Needed::Driver,
+            Needed::Timing,
+            Needed::Compiler,
+            Needed::Products,
+        ] {
             if let Err(error) = open(needed) {
                 let message = error.to_string();
                 assert!(message.contains(needed.name()), "{message}");

@@ -36,6 +36,11 @@ impl Buffer {
         self.bytes
     }
 
+    /// Where it lies.
+    pub fn device(&self) -> &Rc<Device> {
+        &self.device
+    }
+
     /// Makes room for `bytes`; contents are lost where it grows.
     ///
     /// # Errors

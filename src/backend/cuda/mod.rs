@@ -20,10 +20,14 @@ mod operations;
 mod plan;
 mod product;
 mod projections;
+mod ptx;
 mod readout;
 mod rows;
+mod self_test;
+mod staging;
 mod survey;
 mod tensor;
+mod timing;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -34,9 +38,12 @@ use attention::Partials;
 pub use cache::CudaCache;
 pub use device::Purpose;
 use device::{Buffer, Device, PURPOSES, launch};
-use functions::Kernels;
+use functions::{Kernels, Source};
 use product::{Finish, Products};
+pub use ptx::archive as ptx_archive;
+use readout::Suppressed;
 use rows::Kept;
+use staging::Staging;
 pub use survey::{Found, Gpu, Survey, is_present, survey};
 pub use tensor::{CudaTensor, CudaVector, CudaWeight};
 use tensor::{blocks, int};
@@ -50,23 +57,33 @@ pub struct CudaBackend {
     products: Products,
     partials: Partials,
     kept: Kept,
+    staging: RefCell<Staging>,
+    suppressed: Suppressed,
     /// The first number that could not be stored since the last check.
     broken: RefCell<Buffer>,
 }
 
 impl CudaBackend {
-    /// Opens GPU number `ordinal` and compiles the kernels, or takes them from the cache folder.
+    /// Opens GPU number `ordinal` and compiles the kernels, or takes them from the cache folder, or
+    /// from the binary where there is no compiler.
     ///
     /// # Errors
-    /// [`BackendError::Device`] says what is missing: driver, GPU, compiler.
+    /// [`BackendError::Device`] says what is missing: driver, GPU, kernels.
     pub fn new(ordinal: usize) -> Result<Self, BackendError> {
+        Self::with_kernels(ordinal, Source::Compiler)
+    }
+
+    /// The same with kernels from a source.
+    fn with_kernels(ordinal: usize, source: Source) -> Result<Self, BackendError> {
         let device = Device::open(ordinal)?;
-        let kernels = Rc::new(Kernels::new(&device)?);
+        let kernels = Rc::new(Kernels::new(&device, source)?);
         let products = Products::new(&kernels)?;
         let broken = device.upload(&[NOTHING_BROKEN], Purpose::Staging)?;
         Ok(CudaBackend {
             partials: Partials::new(&device)?,
             kept: Kept::default(),
+            staging: RefCell::default(),
+            suppressed: Suppressed::default(),
             broken: RefCell::new(broken),
             products,
             kernels,

@@ -33,7 +33,13 @@ impl Backend for CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
-        CudaWeight::new(&self.kernels.device, &[data], out, inner)
+        CudaWeight::new(
+            &self.kernels.device,
+            &mut self.staging.borrow_mut(),
+            &[data],
+            out,
+            inner,
+        )
     }
 
     fn fused_weight(
@@ -48,7 +54,13 @@ impl Backend for CudaBackend {
                 .all(|p| format_of(&p[0]) == format_of(&p[1]))
         };
         if alike(&parts) {
-            CudaWeight::new(&self.kernels.device, &parts, out, inner)
+            CudaWeight::new(
+                &self.kernels.device,
+                &mut self.staging.borrow_mut(),
+                &parts,
+                out,
+                inner,
+            )
         } else {
             self.weight(concatenated(parts), out, inner)
         }
@@ -307,6 +319,10 @@ impl Backend for CudaBackend {
                 // SAFETY: rows lie within `x`, one row of `out` for each.
                 unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, at, to, bytes) }
             })
+    }
+
+    fn suppress(&self, logits: &mut CudaTensor, ids: &[u32]) -> Result<(), BackendError> {
+        self.suppressed.apply(&self.kernels, logits, ids)
     }
 
     fn argmax(&self, logits: &CudaTensor) -> Result<Vec<u32>, BackendError> {

@@ -1,6 +1,8 @@
 //! Reading logits: results of a kernel per row, and which of them are errors.
 
-use super::device::{Purpose, launch};
+use std::cell::RefCell;
+
+use super::device::{Buffer, Purpose, launch};
 use super::functions::Kernels;
 use super::tensor::{CudaTensor, int};
 use crate::backend::BackendError;
@@ -21,6 +23,45 @@ struct Likelihood {
     nll: f64,
     largest: f32,
     nan: u32,
+}
+
+/// Ids whose logits are -inf, on the device since they were first asked for.
+#[derive(Default)]
+pub struct Suppressed(RefCell<Option<(Vec<u32>, Buffer)>>);
+
+impl Suppressed {
+    /// Sets the logits of `ids` to -inf in every row.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn apply(
+        &self,
+        kernels: &Kernels,
+        logits: &mut CudaTensor,
+        ids: &[u32],
+    ) -> Result<(), BackendError> {
+        assert!(
+            ids.iter().all(|&id| (id as usize) < logits.width),
+            "suppressed ids within the vocabulary"
+        );
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let mut kept = self.0.borrow_mut();
+        let known = kept.as_ref().filter(|(known, _)| known == ids);
+        let at = match known {
+            Some((_, buffer)) => buffer.pointer(),
+            None => {
+                let buffer = kernels.device.upload(ids, Purpose::Staging)?;
+                kept.insert((ids.to_vec(), buffer)).1.pointer()
+            }
+        };
+        let (to, width, count) = (logits.changed(kernels)?, int(logits.width), int(ids.len()));
+        kernels.start("suppress", logits.rows as u32, |function, grid| {
+            // SAFETY: ids lie within rows; a block per row.
+            unsafe { launch!(kernels.device, function, grid, 256, 0; to, width, at, count) }
+        })
+    }
 }
 
 /// Index of the largest logit per row, the lowest on ties.

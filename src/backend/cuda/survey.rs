@@ -1,8 +1,9 @@
 //! What of a GPU worker this machine has, for people who wonder why there is none.
 
 use super::device::{self, Device};
-use super::{CudaBackend, compile, product};
-use crate::backend::{Backend, BackendError, TensorData};
+use super::functions::Source;
+use super::{compile, product, self_test};
+use crate::backend::BackendError;
 
 /// Something that was looked for: what was found, or what is missing.
 pub type Found<T> = Result<T, BackendError>;
@@ -18,8 +19,10 @@ pub struct Survey {
     pub compiler: Found<String>,
     /// Version and place of cuBLASLt; without it products are slower.
     pub products: Found<String>,
-    /// Whether kernels compile, run and are right on the first GPU.
-    pub self_test: Found<()>,
+    /// Whether kernels run and are right on the first GPU, and where they came from.
+    pub self_test: Found<&'static str>,
+    /// The same for those of the binary, which run where there is no compiler.
+    pub embedded_self_test: Found<&'static str>,
 }
 
 /// One GPU.
@@ -45,7 +48,8 @@ pub fn survey() -> Survey {
             .map(|((major, minor), path)| format!("NVRTC {major}.{minor} ({})", path.display())),
         products: product::lt::version()
             .map(|(version, path)| format!("cuBLASLt {version} ({})", path.display())),
-        self_test: self_test(),
+        self_test: self_test::run(Source::Compiler),
+        embedded_self_test: self_test::run(Source::Embedded),
     }
 }
 
@@ -63,32 +67,4 @@ fn gpu(ordinal: usize) -> Found<Gpu> {
         free,
         total,
     })
-}
-
-/// A product of whole numbers, which every arithmetic here computes exactly.
-fn self_test() -> Found<()> {
-    const SIDE: usize = 64;
-    let backend = CudaBackend::new(0)?;
-    let number = |i: usize, by: usize| (i * by % 7) as f32 - 3.0;
-    let x: Vec<f32> = (0..SIDE * SIDE).map(|i| number(i, 5)).collect();
-    let w: Vec<f32> = (0..SIDE * SIDE).map(|i| number(i, 3)).collect();
-    let table = backend.weight(TensorData::F32(x.clone()), SIDE, SIDE)?;
-    let half = w.iter().map(|&w| half::f16::from_f32(w)).collect();
-    let weight = backend.weight(TensorData::F16(half), SIDE, SIDE)?;
-    let (mut input, mut out) = (backend.tensor(SIDE, SIDE)?, backend.tensor(SIDE, SIDE)?);
-    let ids: Vec<u32> = (0..SIDE as u32).collect();
-    backend.embed(&table, &ids, &mut input)?;
-    backend.matmul(&input, &weight, None, &mut out)?;
-    let found = backend.to_host(&out)?;
-    for (i, &found) in found.iter().enumerate() {
-        let (row, column) = (i / SIDE, i % SIDE);
-        let terms = (0..SIDE).map(|k| x[row * SIDE + k] * w[column * SIDE + k]);
-        let expected: f32 = terms.sum();
-        if found != expected {
-            return Err(BackendError::Device(format!(
-                "kernel self-test: element {i} of a product is {found}, expected {expected}"
-            )));
-        }
-    }
-    Ok(())
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::device::{Buffer, Device, Purpose, launch};
 use super::functions::Kernels;
+use super::staging::Staging;
 use crate::backend::storage::Storage;
 use crate::backend::{BackendError, TensorData};
 use crate::recipe::{ByteFormat, NativeDtype};
@@ -76,6 +77,7 @@ impl CudaWeight {
     /// Takes over `parts`, one after another, all of one type.
     pub(super) fn new(
         device: &Rc<Device>,
+        staging: &mut Staging,
         parts: &[TensorData],
         out: usize,
         inner: usize,
@@ -83,14 +85,14 @@ impl CudaWeight {
         let elements: usize = parts.iter().map(TensorData::len).sum();
         assert_eq!(elements, out * inner, "elements of a weight");
         let format = parts.first().map_or(Format::F32, format_of);
-        let mut data = device.allocate(elements * format.bytes(), Purpose::Weights)?;
+        let data = device.allocate(elements * format.bytes(), Purpose::Weights)?;
         let mut first = 0;
         for part in parts {
             assert_eq!(format_of(part), format, "element type of a weight's parts");
             match part {
-                TensorData::F32(v) => data.write_at(first, v)?,
-                TensorData::F16(v) => data.write_at(first, v)?,
-                TensorData::Bf16(v) => data.write_at(first, v)?,
+                TensorData::F32(v) => staging.fill(&data, first, v)?,
+                TensorData::F16(v) => staging.fill(&data, first, v)?,
+                TensorData::Bf16(v) => staging.fill(&data, first, v)?,
             }
             first += part.len() * format.bytes();
         }

@@ -104,6 +104,16 @@ impl<B: Backend> LocalEngine<B> {
         self.settings.layout
     }
 
+    /// The model's weights on their backend.
+    pub fn decoder(&self) -> &Decoder<B> {
+        &self.decoder
+    }
+
+    /// Closes the open arm, whose cache gives its memory back.
+    pub fn close_arm(&mut self) {
+        self.arm = None;
+    }
+
     fn bounds(&self) -> Bounds {
         let config = self.decoder.config();
         Bounds {

@@ -133,6 +133,40 @@ fn separate_template_and_generation_config_win() {
 }
 
 #[test]
+fn suppressed_tokens_are_those_of_the_generation_config() {
+    let folder = folder();
+    assert_eq!(open(folder.path()).unwrap().config.suppressed, [0u32; 0]);
+    let declare = |name: &str, value: Value| write(&folder, name, &value);
+    declare(
+        "generation_config.json",
+        json!({"suppress_tokens": [2, 0, 2]}),
+    );
+    assert_eq!(open(folder.path()).unwrap().config.suppressed, [0, 2]);
+    for (ids, expected) in [
+        (
+            json!([1, 4_000_000]),
+            "field `suppress_tokens`: found 4000000, expected ids below the vocabulary",
+        ),
+        (
+            json!([-1]),
+            "field `suppress_tokens`: found [-1], expected token ids",
+        ),
+        (json!("none"), "field `suppress_tokens`: found \"none\""),
+    ] {
+        declare("generation_config.json", json!({"suppress_tokens": ids}));
+        let message = refusal(folder.path());
+        assert!(message.contains("generation_config.json"), "{message}");
+        assert!(message.contains(expected), "{message}");
+    }
+    declare("generation_config.json", json!({"bad_words_ids": [[1]]}));
+    let message = refusal(folder.path());
+    assert!(
+        message.contains("unsupported: bad_words_ids = [[1]]"),
+        "{message}"
+    );
+}
+
+#[test]
 fn each_missing_file_is_named() {
     for name in ["config.json", "tokenizer.json", "model.safetensors"] {
         let folder = folder();

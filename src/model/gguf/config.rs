@@ -78,6 +78,7 @@ pub(crate) fn config(file: &FileBytes, header: &Header) -> Result<ModelConfig, M
         qk_norm: family == Family::Qwen3,
         tied_embeddings: !has("output.weight"),
         native_dtype: NativeDtype::F16,
+        suppressed: Vec::new(),
     };
     check_geometry(file.path(), &config)?;
     Ok(config)

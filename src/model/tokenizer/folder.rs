@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::super::ModelError;
 use super::super::fields::{Fields, parse_object, short};
+use super::super::hf_config::token_ids;
 use super::{Tokenizer, TokenizerParts};
 
 /// Contents of the files that make a tokenizer; only `tokenizer.json` must be there.
@@ -83,21 +84,12 @@ impl FolderTokenizer<'_> {
             let map = parse_object(&path, text)?;
             let fields = Fields::new(&path, &map);
             if let Some(value) = fields.get("eos_token_id") {
-                return ids(value).ok_or_else(|| {
+                return token_ids(value).ok_or_else(|| {
                     fields.wrong("eos_token_id", short(value), "a token id or a list of them")
                 });
             }
         }
         Ok(Vec::new())
-    }
-}
-
-/// One id or a list of ids.
-fn ids(value: &Value) -> Option<Vec<u32>> {
-    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    match value {
-        Value::Array(list) => list.iter().map(id).collect(),
-        single => Some(vec![id(single)?]),
     }
 }
 

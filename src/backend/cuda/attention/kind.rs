@@ -5,8 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::BackendError;
-use crate::backend::cuda::compile::{self, Unit};
+use crate::backend::cuda::compile::Unit;
 use crate::backend::cuda::device::{Device, Purpose, launch};
+use crate::backend::cuda::functions::Source;
 use crate::backend::cuda::tensor::Format;
 use crate::recipe::NativeDtype;
 
@@ -84,8 +85,17 @@ impl AttentionFunctions {
     /// # Errors
     /// [`BackendError::Unsupported`] where this device's blocks have too little shared memory;
     /// [`BackendError::Device`].
-    pub fn new(device: &Rc<Device>, kind: AttentionKind) -> Result<Self, BackendError> {
-        let many_warps = many_warps(kind, device.shared_limit()).ok_or_else(|| {
+    pub fn new(
+        device: &Rc<Device>,
+        source: Source,
+        kind: AttentionKind,
+    ) -> Result<Self, BackendError> {
+        let limit = device.shared_limit();
+        let many_warps = match source {
+            Source::Compiler => many_warps(kind, limit),
+            Source::Embedded => embedded_warps(kind).filter(|&warps| fits(kind, warps, limit)),
+        };
+        let many_warps = many_warps.ok_or_else(|| {
             BackendError::Unsupported(format!(
                 "head_dim {}: attention needs {} bytes of shared memory, a block of {} has {}",
                 kind.head_dim,
@@ -95,15 +105,12 @@ impl AttentionFunctions {
             ))
         })?;
         let prompt_shared = prompt_shared(kind.head_dim);
-        let hopper =
-            has_prompt(kind, device.capability()) && prompt_shared <= device.shared_limit();
-        let folder = compile::cache_folder();
-        let unit = unit(kind, many_warps, hopper);
-        let module = device.load(compile::binary(
-            &unit,
-            device.capability(),
-            folder.as_deref(),
-        )?)?;
+        // PTX for all generations has no instructions of one.
+        let hopper = source == Source::Compiler
+            && has_prompt(kind, device.capability())
+            && prompt_shared <= limit;
+        let (binary, _) = source.deliver(device, &unit(kind, many_warps, hopper))?;
+        let module = device.load(binary)?;
         let (few_shared, many_shared) = (few_shared(kind), many_shared(kind, many_warps));
         let prompt = match hopper && round_alike(device, &module)? {
             true => Some(device.function(&module, "attend_prompt", prompt_shared)?),
@@ -212,21 +219,88 @@ fn prompt_shared(head_dim: usize) -> usize {
     1024 + stages + 2 * operands + PROMPT_ROWS * head_dim * 4
 }
 
+fn fits(kind: AttentionKind, warps: usize, limit: usize) -> bool {
+    many_shared(kind, warps).max(few_shared(kind)) <= limit
+}
+
 /// The most warps, up to 8, whose block fits.
 fn many_warps(kind: AttentionKind, limit: usize) -> Option<usize> {
     let most = if kind.head_dim > 128 { 4 } else { 8 };
-    let fits = |warps: &usize| many_shared(kind, *warps).max(few_shared(kind)) <= limit;
     [8, 4, 2]
         .into_iter()
         .filter(|warps| *warps <= most)
-        .find(fits)
+        .find(|&warps| fits(kind, warps, limit))
+}
+
+/// Warps of embedded kernels: what fits blocks of compute capability 8.6, or else of 8.0.
+fn embedded_warps(kind: AttentionKind) -> Option<usize> {
+    many_warps(kind, 99 << 10).or_else(|| many_warps(kind, 163 << 10))
+}
+
+/// What attention is compiled from for embedding: native and 8-bit float elements.
+pub fn embedded_units(head_dims: &[usize]) -> Vec<Unit> {
+    const STORED: [Class; 2] = [Class::Native, Class::Float8];
+    let mut units = Vec::new();
+    for &head_dim in head_dims {
+        for native in [NativeDtype::F16, NativeDtype::Bf16] {
+            for exact in [false, true] {
+                for stored in STORED.iter().flat_map(|&k| STORED.map(|v| [k, v])) {
+                    let kind = AttentionKind {
+                        head_dim,
+                        native,
+                        exact,
+                        stored,
+                    };
+                    units.extend(embedded_warps(kind).map(|warps| unit(kind, warps, false)));
+                }
+            }
+        }
+    }
+    units
+}
+
+/// Kinds that tests compile.
+#[cfg(test)]
+pub mod testing {
+    use super::*;
+
+    const CLASSES: [Class; 3] = [Class::Native, Class::Float8, Class::Integer8];
+
+    /// Every pair of classes beside heads of 128, and every other width, format and precision
+    /// beside some pair.
+    pub fn units(capability: (i32, i32), shared_limit: usize) -> Vec<Unit> {
+        let pair = |turn: usize| [CLASSES[turn % 3], CLASSES[turn / 3 % 3]];
+        let mut kinds: Vec<AttentionKind> = (0..9)
+            .map(|turn| AttentionKind {
+                head_dim: 128,
+                native: NativeDtype::F16,
+                exact: false,
+                stored: pair(turn),
+            })
+            .collect();
+        for head_dim in [24, 64, 96, 128, 256] {
+            for native in [NativeDtype::F16, NativeDtype::Bf16] {
+                for exact in [false, true] {
+                    kinds.push(AttentionKind {
+                        head_dim,
+                        native,
+                        exact,
+                        stored: pair(kinds.len()),
+                    });
+                }
+            }
+        }
+        let of = |kind: AttentionKind| {
+            let warps = many_warps(kind, shared_limit)?;
+            Some(unit(kind, warps, has_prompt(kind, capability)))
+        };
+        kinds.into_iter().filter_map(of).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const CLASSES: [Class; 3] = [Class::Native, Class::Float8, Class::Integer8];
 
     fn kind(head_dim: usize, exact: bool) -> AttentionKind {
         AttentionKind {
@@ -248,45 +322,5 @@ mod tests {
         assert_eq!(many_warps(kind(256, false), ada), None);
         assert_eq!(many_warps(kind(8, true), ada), Some(8));
         assert!(prompt_shared(128) <= hopper);
-    }
-
-    #[test]
-    fn attention_compiles_for_every_generation() {
-        if let Err(error) = compile::version() {
-            println!("skipped: {error}");
-            return;
-        }
-        let mut kinds = Vec::new();
-        for (index, head_dim) in [24, 64, 96, 128, 256].into_iter().enumerate() {
-            for native in [NativeDtype::F16, NativeDtype::Bf16] {
-                for exact in [false, true] {
-                    // Every pair of classes stands beside some head width.
-                    let turn = index * 4 + kinds.len();
-                    kinds.push(AttentionKind {
-                        head_dim,
-                        native,
-                        exact,
-                        stored: [CLASSES[turn % 3], CLASSES[turn / 3 % 3]],
-                    });
-                }
-            }
-        }
-        for stored in [
-            [Class::Native; 2],
-            [Class::Float8; 2],
-            [Class::Native, Class::Float8],
-        ] {
-            kinds.push(AttentionKind {
-                stored,
-                ..kind(128, false)
-            });
-        }
-        for kind in kinds {
-            for capability in [(8, 0), (9, 0), (10, 0)] {
-                let unit = unit(kind, 2, has_prompt(kind, capability));
-                let binary = compile::binary(&unit, capability, None).unwrap();
-                assert_eq!(&binary[..4], b"\x7fELF", "{capability:?} {kind:?}");
-            }
-        }
     }
 }

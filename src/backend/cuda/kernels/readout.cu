@@ -37,6 +37,12 @@ DEV Largest largest_logit(const float* row, int width) {
   return mine;
 }
 
+// logits[row][ids[i]] = -inf.
+KERNEL(256) suppress(float* logits, int width, const u32* ids, int count) {
+  float* row = logits + (i64)blockIdx.x * width;
+  for (int i = threadIdx.x; i < count; i += 256) row[ids[i]] = NEG_INF;
+}
+
 KERNEL(256) argmax(const float* logits, int width, Choice* out) {
   Largest l = largest_logit(logits + (i64)blockIdx.x * width, width);
   if (threadIdx.x == 0) {

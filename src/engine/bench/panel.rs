@@ -1,0 +1,417 @@
+//! Work through the engine, on the wall clock.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use crate::backend::timing::Timed;
+use crate::engine::{
+    ArmSetup, BatchLayout, CaseError, Engine, EngineError, GenerateObserver, GenerateRequest,
+    Generation, Observer, Score, ScoreObserver, ScoreRequest, TokenText,
+};
+use crate::recipe::Recipe;
+use crate::schema::LayerAbsmax;
+
+use super::floor::{Cost, Floor};
+use super::kernel::median;
+use super::{Bench, BenchError, Measured, Work};
+
+/// Tokens of the prompt whose answer is waited for first.
+pub(super) const FIRST_PROMPT: usize = 16;
+/// Shortest and longest prompt of math.
+const SHORTEST_QUESTION: usize = 70;
+/// See [`SHORTEST_QUESTION`].
+pub(super) const LONGEST_QUESTION: usize = 220;
+/// Tokens of a probe.
+const PROBE: usize = 16;
+
+/// Decodes nothing and stops nowhere.
+pub(super) struct Silent;
+
+impl TokenText for Silent {
+    fn decode(&self, _: &[u32]) -> String {
+        String::new()
+    }
+
+    fn eos_ids(&self) -> &[u32] {
+        &[]
+    }
+}
+
+/// Hears and never stops.
+pub(super) struct Unstopped;
+
+impl Observer for Unstopped {
+    fn tokens(&mut self, _: u64) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// Token ids from a counter.
+pub(super) fn ids(seed: usize, count: usize, vocabulary: u32) -> Vec<u32> {
+    let spread = vocabulary.max(1) as usize;
+    (0..count)
+        .map(|i| ((i * 7919 + seed * 104_729) % spread) as u32)
+        .collect()
+}
+
+/// Counts outcomes and keeps the time of each pass.
+struct Count {
+    generated: usize,
+    failed: usize,
+    first: Option<CaseError>,
+    /// Seconds and rows of every pass.
+    passes: Vec<(f64, u64)>,
+    last: Instant,
+}
+
+impl Count {
+    fn new() -> Self {
+        Count {
+            generated: 0,
+            failed: 0,
+            first: None,
+            passes: Vec::new(),
+            last: Instant::now(),
+        }
+    }
+
+    fn fail(&mut self, error: CaseError) {
+        self.failed += 1;
+        self.first.get_or_insert(error);
+    }
+
+    fn check(&self, work: Work, cases: usize) -> Result<(), BenchError> {
+        match &self.first {
+            None => Ok(()),
+            Some(first) => Err(BenchError::Cases {
+                work: work.name(),
+                failed: self.failed,
+                cases,
+                first: first.to_string(),
+            }),
+        }
+    }
+}
+
+impl Observer for Count {
+    fn tokens(&mut self, tokens: u64) -> ControlFlow<()> {
+        let now = Instant::now();
+        let seconds = now.duration_since(self.last).as_secs_f64();
+        self.passes.push((seconds, tokens));
+        self.last = now;
+        ControlFlow::Continue(())
+    }
+}
+
+impl GenerateObserver for Count {
+    fn generated(&mut self, _: usize, outcome: Result<Generation, CaseError>) {
+        match outcome {
+            Ok(generation) => self.generated += generation.ids.len(),
+            Err(error) => self.fail(error),
+        }
+    }
+}
+
+impl ScoreObserver for Count {
+    fn scored(&mut self, _: usize, outcome: Result<Score, CaseError>) {
+        if let Err(error) = outcome {
+            self.fail(error);
+        }
+    }
+}
+
+/// Cases that share a slot count: prompts to continue, or windows to score.
+#[derive(Clone)]
+struct Batch {
+    slots: usize,
+    generate: Vec<GenerateRequest>,
+    score: Vec<ScoreRequest>,
+}
+
+/// Outcome of a batch.
+struct Ran {
+    seconds: f64,
+    generated: usize,
+    passes: Vec<(f64, u64)>,
+}
+
+impl<B: Timed> Bench<B> {
+    /// The first answer of a fresh worker.
+    pub(super) fn first_answer(&mut self) -> Result<(), BenchError> {
+        self.open_arm(&Recipe::native(), None, 1)?;
+        let request = GenerateRequest {
+            prompt_ids: ids(1, FIRST_PROMPT, self.vocabulary()),
+            max_new_tokens: 1,
+        };
+        let mut count = Count::new();
+        self.engine.generate(&[request], &mut count)?;
+        count.check(Work::Start, 1)
+    }
+
+    /// Work under a recipe.
+    pub(super) fn measure(
+        &mut self,
+        work: Work,
+        recipe: &Recipe,
+        absmax: Option<&[LayerAbsmax]>,
+    ) -> Result<Vec<Measured>, BenchError> {
+        let [short, long] = self.sizes.lengths;
+        let prompts = self.sizes.prompts;
+        let one = match work {
+            Work::Prefill1k => self.prefill(work, recipe, absmax, prompts, short)?,
+            Work::Prefill8k => self.prefill(work, recipe, absmax, (prompts / 8).max(1), long)?,
+            Work::Decode => self.decode(recipe, absmax)?,
+            Work::Attention => {
+                // Room for a cache of its own.
+                self.engine.close_arm();
+                self.attention(recipe, absmax)?
+            }
+            Work::Math => self.panel(work, recipe, absmax, vec![self.math()])?,
+            Work::Nll => self.panel(work, recipe, absmax, self.nll())?,
+            Work::Retrieval => self.panel(work, recipe, absmax, self.retrieval())?,
+            Work::Arm => {
+                let batches = [vec![self.math()], self.nll(), self.retrieval()].concat();
+                self.panel(work, recipe, absmax, batches)?
+            }
+            Work::Load | Work::Start => return Ok(vec![self.once(work)?]),
+        };
+        Ok(vec![one])
+    }
+
+    fn open_arm(
+        &mut self,
+        recipe: &Recipe,
+        absmax: Option<&[LayerAbsmax]>,
+        slots: usize,
+    ) -> Result<(), EngineError> {
+        let probe = ids(1, PROBE, self.vocabulary());
+        self.engine.open_arm(&ArmSetup {
+            recipe: recipe.clone(),
+            absmax: absmax.map(<[_]>::to_vec),
+            layout: BatchLayout {
+                slots,
+                prefill_chunk: self.sizes.prefill_chunk,
+            },
+            probe,
+        })?;
+        Ok(())
+    }
+
+    fn run(&mut self, work: Work, batch: &Batch) -> Result<Ran, BenchError> {
+        let mut count = Count::new();
+        let start = Instant::now();
+        if !batch.generate.is_empty() {
+            self.engine.generate(&batch.generate, &mut count)?;
+        }
+        if !batch.score.is_empty() {
+            self.engine.score(&batch.score, &mut count)?;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        count.check(work, batch.generate.len() + batch.score.len())?;
+        Ok(Ran {
+            seconds,
+            generated: count.generated,
+            passes: count.passes,
+        })
+    }
+
+    /// Prompts with one target each.
+    fn prefill(
+        &mut self,
+        work: Work,
+        recipe: &Recipe,
+        absmax: Option<&[LayerAbsmax]>,
+        prompts: usize,
+        length: usize,
+    ) -> Result<Measured, BenchError> {
+        let slots = prompts.min(self.sizes.long_slots);
+        self.open_arm(recipe, absmax, slots)?;
+        let batch = Batch {
+            slots,
+            generate: Vec::new(),
+            score: self.windows(prompts, length + 1, 1),
+        };
+        let mut times = Vec::new();
+        for _ in 0..=self.sizes.repeats {
+            times.push(self.run(work, &batch)?.seconds);
+        }
+        let seconds = median(times.split_off(1));
+        let tokens = (prompts * length) as f64;
+        Ok(Measured {
+            work: work.name(),
+            recipe: Some(recipe.name.clone()),
+            what: format!("{prompts} prompts of {length} tokens"),
+            seconds,
+            figure: tokens / seconds,
+            unit: "tok/s",
+            floor: Some(self.floor(recipe, &batch)),
+        })
+    }
+
+    /// The time of passes in which every sequence takes one step.
+    fn decode(
+        &mut self,
+        recipe: &Recipe,
+        absmax: Option<&[LayerAbsmax]>,
+    ) -> Result<Measured, BenchError> {
+        let (slots, tokens) = self.sizes.step;
+        self.open_arm(recipe, absmax, slots)?;
+        // The first sequences step on while the last prompts are read; then all step together.
+        let reading = (slots * tokens).div_ceil(self.sizes.prefill_chunk);
+        let together = 4 * self.sizes.repeats;
+        let prompt = tokens.saturating_sub((reading + together) / 2).max(1);
+        let requests: Vec<GenerateRequest> = (0..slots)
+            .map(|i| GenerateRequest {
+                prompt_ids: ids(i, prompt, self.vocabulary()),
+                max_new_tokens: (reading + together) as u32,
+            })
+            .collect();
+        let batch = Batch {
+            slots,
+            generate: requests,
+            score: Vec::new(),
+        };
+        let ran = self.run(Work::Decode, &batch)?;
+        let steps = ran.passes.iter().filter(|(_, rows)| *rows == slots as u64);
+        let times: Vec<f64> = steps.map(|(seconds, _)| *seconds).collect();
+        if times.is_empty() {
+            let what = format!("no pass had exactly the {slots} rows of a decode step");
+            return Err(EngineError::Worker(what).into());
+        }
+        let seconds = median(times);
+        let before = self.costs.sequence(recipe, tokens - 1, 0, 0).operations;
+        let step = self.costs.sequence(recipe, tokens - 1, 0, 1);
+        let cost = Cost {
+            bytes: step.bytes * slots as f64 + self.costs.weights(),
+            operations: (step.operations - before) * slots as f64,
+        };
+        Ok(Measured {
+            work: Work::Decode.name(),
+            recipe: Some(recipe.name.clone()),
+            what: format!("a step of {slots} sequences of about {tokens} tokens"),
+            seconds,
+            figure: slots as f64 / seconds,
+            unit: "tok/s",
+            floor: Some(cost.floor(self.rates)),
+        })
+    }
+
+    /// Whole panels, each batch on an arm of its own slots.
+    fn panel(
+        &mut self,
+        work: Work,
+        recipe: &Recipe,
+        absmax: Option<&[LayerAbsmax]>,
+        batches: Vec<Batch>,
+    ) -> Result<Measured, BenchError> {
+        let (mut seconds, mut generated, mut read) = (0.0, 0, 0);
+        let mut floor: Option<Floor> = None;
+        let mut cases = 0;
+        for batch in batches {
+            self.open_arm(recipe, absmax, batch.slots)?;
+            let ran = self.run(work, &batch)?;
+            seconds += ran.seconds;
+            generated += ran.generated;
+            read += ran.passes.iter().map(|(_, rows)| rows).sum::<u64>();
+            cases += batch.generate.len() + batch.score.len();
+            let own = self.floor(recipe, &batch);
+            floor = Some(match floor {
+                None => own,
+                Some(so_far) => Floor {
+                    seconds: so_far.seconds + own.seconds,
+                    // What bounds the larger part.
+                    bound: if own.seconds > so_far.seconds {
+                        own.bound
+                    } else {
+                        so_far.bound
+                    },
+                },
+            });
+        }
+        Ok(Measured {
+            work: work.name(),
+            recipe: Some(recipe.name.clone()),
+            what: format!("{cases} cases, {read} tokens read, {generated} new"),
+            seconds,
+            figure: seconds,
+            unit: "s",
+            floor,
+        })
+    }
+
+    /// Floor of a batch: the operations and cache bytes of every sequence, and the weights once for
+    /// every step that full slots cannot avoid.
+    fn floor(&self, recipe: &Recipe, batch: &Batch) -> Floor {
+        let generate = batch.generate.iter().map(|request| {
+            let new = request.max_new_tokens as usize;
+            self.costs
+                .sequence(recipe, request.prompt_ids.len(), 1, new - 1)
+        });
+        let score = batch.score.iter().map(|request| {
+            let (tokens, targets) = (request.ids.len() - 1, request.targets as usize);
+            self.costs.sequence(recipe, tokens, targets, 0)
+        });
+        let steps: usize = batch
+            .generate
+            .iter()
+            .map(|r| r.max_new_tokens as usize)
+            .sum();
+        let passes = steps.div_ceil(batch.slots).max(1);
+        let weights = Cost {
+            bytes: self.costs.weights() * passes as f64,
+            operations: 0.0,
+        };
+        generate
+            .chain(score)
+            .fold(weights, Cost::plus)
+            .floor(self.rates)
+    }
+
+    fn windows(&self, count: usize, length: usize, targets: usize) -> Vec<ScoreRequest> {
+        (0..count)
+            .map(|i| ScoreRequest {
+                ids: ids(i, length, self.vocabulary()),
+                targets: targets as u32,
+            })
+            .collect()
+    }
+
+    fn prompts(&self, lengths: impl Iterator<Item = usize>, new: usize) -> Vec<GenerateRequest> {
+        let request = |(i, length)| GenerateRequest {
+            prompt_ids: ids(i, length, self.vocabulary()),
+            max_new_tokens: new as u32,
+        };
+        lengths.enumerate().map(request).collect()
+    }
+
+    fn math(&self) -> Batch {
+        let (count, new) = self.sizes.math;
+        let spread = LONGEST_QUESTION - SHORTEST_QUESTION + 1;
+        let lengths = (0..count).map(|i| SHORTEST_QUESTION + i * 37 % spread);
+        Batch {
+            slots: self.sizes.slots,
+            generate: self.prompts(lengths, new),
+            score: Vec::new(),
+        }
+    }
+
+    fn nll(&self) -> Vec<Batch> {
+        let (count, targets) = self.sizes.nll;
+        let batch = |length| Batch {
+            slots: self.sizes.long_slots,
+            generate: Vec::new(),
+            score: self.windows(count, length, targets),
+        };
+        self.sizes.lengths.map(batch).into()
+    }
+
+    fn retrieval(&self) -> Vec<Batch> {
+        let (count, new) = self.sizes.retrieval;
+        let batch = |length: usize| Batch {
+            slots: self.sizes.long_slots,
+            generate: self.prompts((0..count).map(|_| length - new), new),
+            score: Vec::new(),
+        };
+        self.sizes.lengths.map(batch).into()
+    }
+}

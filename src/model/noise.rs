@@ -1,0 +1,164 @@
+//! Seeded random weights of any shape: for speed without model files.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use crate::backend::TensorData;
+use crate::recipe::NativeDtype;
+use crate::schema::FileDigest;
+
+use super::{ModelError, WeightSource};
+
+/// Elements of a block, of which tensors are pieced together.
+const BLOCK: usize = 1 << 22;
+/// Elements from one tensor's place in its block to the next one's.
+const STEP: usize = 7919;
+
+/// Weights drawn from a counter, uniform in `±1 / sqrt(inner)`, which keeps activations near 1;
+/// norms are 1 and biases 0. Every tensor starts elsewhere in a block of noise.
+pub struct NoiseWeights {
+    native: NativeDtype,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    blocks: BTreeMap<usize, Block>,
+    tensors: usize,
+    spent: Duration,
+}
+
+#[derive(Clone)]
+enum Block {
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+}
+
+impl NoiseWeights {
+    /// Weights in a 16-bit format.
+    pub fn new(native: NativeDtype) -> Self {
+        NoiseWeights {
+            native,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Time that making weights took so far, which real ones do not take.
+    pub fn spent(&self) -> Duration {
+        self.lock().spent
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Block {
+    fn new(native: NativeDtype, inner: usize) -> Self {
+        let gain = 1.0 / (inner.max(1) as f32).sqrt();
+        let numbers = (0..BLOCK as u32).into_par_iter().map(|i| uniform(i) * gain);
+        match native {
+            NativeDtype::F16 => Block::F16(numbers.map(f16::from_f32).collect()),
+            NativeDtype::Bf16 => Block::Bf16(numbers.map(bf16::from_f32).collect()),
+        }
+    }
+
+    fn tensor(&self, start: usize, count: usize) -> TensorData {
+        match self {
+            Block::F16(block) => TensorData::F16(pieces(block, start, count)),
+            Block::Bf16(block) => TensorData::Bf16(pieces(block, start, count)),
+        }
+    }
+}
+
+/// A number in -1..1 from a counter.
+fn uniform(i: u32) -> f32 {
+    let bits = (i ^ (i >> 13)).wrapping_mul(0x9e37_79b1);
+    ((bits ^ (bits >> 15)) >> 8) as f32 / (1 << 23) as f32 - 1.0
+}
+
+/// `count` elements of the endlessly repeated block from `start` on.
+fn pieces<T: Copy + Default + Send + Sync>(block: &[T], start: usize, count: usize) -> Vec<T> {
+    let mut data = vec![T::default(); count];
+    data.par_chunks_mut(block.len()).for_each(|piece| {
+        let (head, tail) = block.split_at(start % block.len());
+        let first = piece.len().min(tail.len());
+        let (to_tail, to_head) = piece.split_at_mut(first);
+        to_tail.copy_from_slice(&tail[..first]);
+        to_head.copy_from_slice(&head[..to_head.len()]);
+    });
+    data
+}
+
+impl WeightSource for NoiseWeights {
+    fn load(&self, name: &str, shape: &[usize]) -> Result<TensorData, ModelError> {
+        let began = Instant::now();
+        let count: usize = shape.iter().product();
+        let mut state = self.lock();
+        let data = match shape {
+            [width] if name.ends_with(".bias") => TensorData::F32(vec![0.0; *width]),
+            [width] => TensorData::F32(vec![1.0; *width]),
+            _ => {
+                let inner = shape.last().copied().unwrap_or(1);
+                state.tensors += 1;
+                let start = state.tensors * STEP;
+                let block = state
+                    .blocks
+                    .entry(inner)
+                    .or_insert_with(|| Block::new(self.native, inner));
+                block.tensor(start, count)
+            }
+        };
+        state.spent += began.elapsed();
+        Ok(data)
+    }
+
+    fn contains(&self, _: &str) -> bool {
+        false
+    }
+
+    fn files(&self) -> &[FileDigest] {
+        &[]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_seeded_spread_and_small() {
+        let load = |source: &NoiseWeights| source.load("a.weight", &[300, 64]).unwrap();
+        let first = load(&NoiseWeights::new(NativeDtype::F16));
+        assert_eq!(first, load(&NoiseWeights::new(NativeDtype::F16)));
+        let TensorData::F16(values) = &first else {
+            panic!("expected halves");
+        };
+        assert_eq!(values.len(), 300 * 64);
+        let values: Vec<f32> = values.iter().map(|x| x.to_f32()).collect();
+        let largest = values.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+        assert!(largest > 0.124 && largest <= 0.125, "{largest}");
+        let mean = values.iter().sum::<f32>() / values.len() as f32;
+        assert!(mean.abs() < 0.003, "{mean}");
+    }
+
+    #[test]
+    fn tensors_differ_and_reach_beyond_a_block() {
+        let source = NoiseWeights::new(NativeDtype::Bf16);
+        let [a, b] = [0, 1].map(|_| source.load("a.weight", &[2 * BLOCK + 5, 1]).unwrap());
+        assert_eq!(a.len(), 2 * BLOCK + 5);
+        assert_ne!(a, b);
+        let TensorData::Bf16(a) = a else {
+            panic!("expected bfloat16");
+        };
+        assert_eq!(a[0], a[BLOCK]);
+        assert_eq!(a[0].to_f32(), bf16::from_f32(uniform(STEP as u32)).to_f32());
+        assert_eq!(a[BLOCK - 1], a[2 * BLOCK - 1]);
+    }
+}
