@@ -19,7 +19,7 @@ use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::Value;
 
-use tiny::{Tiny, files};
+use tiny::{Tiny, files, outcome};
 
 fn json(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
@@ -70,8 +70,8 @@ fn two_runs_and_a_resumed_run_hold_the_same_bytes() {
             .assert()
             .code(0);
     }
-    let one = files(&tiny.path("one"));
-    assert!(one == files(&tiny.path("two")));
+    let one = outcome(&tiny.path("one"));
+    assert!(one == outcome(&tiny.path("two")));
 
     // A run that lost its tail: half an arm, its engagement and the certificates.
     let two = tiny.path("two");
@@ -85,7 +85,7 @@ fn two_runs_and_a_resumed_run_hold_the_same_bytes() {
         .args(["--out", "two", "--resume"])
         .assert()
         .code(0);
-    assert!(one == files(&two));
+    assert!(one == outcome(&two));
 }
 
 #[test]
@@ -493,7 +493,58 @@ fn a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one() {
         .args(["SD", "--out", "run", "--resume"])
         .assert()
         .code(1);
-    assert!(files(&tiny.path("whole")) == files(&tiny.path("run")));
+    assert!(outcome(&tiny.path("whole")) == outcome(&tiny.path("run")));
+
+    // What each of the killed processes took stays written down.
+    for (run, parts) in [("whole", 1), ("run", 3)] {
+        let resources = json(&tiny.path(run).join("arms/native-aa/resources.json"));
+        let found = resources["parts"].as_array().unwrap();
+        assert_eq!(found.len(), parts, "{run}: {resources:#}");
+        let certificate = json(&tiny.path(run).join("certificates/SD.json"));
+        let summary = &certificate["resources"]["native-aa"];
+        assert_eq!(summary["parts"], parts);
+        for part in found {
+            assert!(part["allocations"]["weights"].as_u64() > Some(0));
+            assert!(part["allocations"]["cache"].as_u64() > Some(0));
+        }
+        let verified = assert_cmd::Command::cargo_bin("kvassay")
+            .unwrap()
+            .current_dir(tiny.path("."))
+            .args(["verify", &format!("{run}/certificates/SD.json")])
+            .args(["--run", run])
+            .assert();
+        verified.code(0);
+    }
+}
+
+#[test]
+fn a_crossed_resource_limit_is_incomplete_and_names_limit_and_figure() {
+    let tiny = Tiny::new();
+    let mut protocol = tiny::protocol();
+    protocol["resource_limits"] = serde_json::json!({"peak_device_bytes": 1000});
+    fs::write(tiny.protocol(), protocol.to_string()).unwrap();
+    tiny.command("qualify")
+        .args(["SD", "--out", "run"])
+        .assert()
+        .code(3)
+        .stdout(contains("incomplete (resource_limit"))
+        .stdout(contains("peak_device_bytes allows 1000"));
+    let certificate = json(&tiny.path("run/certificates/SD.json"));
+    let sampled = &certificate["resources"]["SD"]["sampled"];
+    if cfg!(target_os = "linux") {
+        assert_eq!(sampled["scope"], "process");
+        assert!(sampled["peak_bytes"].as_u64() > Some(1000));
+        assert!(sampled["samples"].as_u64() > Some(0));
+    }
+    // Without what an arm took, nothing shows that it kept the limit.
+    fs::remove_file(tiny.path("run/arms/SD/resources.json")).unwrap();
+    assert_cmd::Command::cargo_bin("kvassay")
+        .unwrap()
+        .current_dir(tiny.path("."))
+        .args(["verify", "run/certificates/SD.json", "--run", "run"])
+        .assert()
+        .code(5)
+        .stdout(contains("arms/SD/resources.json"));
 }
 
 #[test]

@@ -8,9 +8,14 @@
 mod conformance;
 pub mod cpu;
 pub mod cuda;
+mod ledger;
+mod meter;
 mod storage;
 
 use std::sync::Arc;
+
+pub use ledger::{Held, Ledger, PURPOSES, Purpose};
+pub use meter::{Gauge, Meter};
 
 use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::{KvTotals, LayerAbsmax};
@@ -123,6 +128,9 @@ pub trait Backend {
 
     /// Arithmetic, e.g. `f32`.
     fn arithmetic(&self) -> String;
+
+    /// What it takes of the device, now and from then on.
+    fn meter(&self) -> Meter;
 
     /// Takes over a projection weight `[out, inner]`.
     fn weight(

@@ -15,7 +15,7 @@ use super::evidence::Evidence;
 use super::findings::{Finding, decide};
 use super::outlook::outlook;
 use super::rescore::{FrozenParsers, Rescore};
-use super::{CertifyError, Reason, caveats, check, counts, degradation, engagement};
+use super::{CertifyError, Reason, caveats, check, counts, degradation, engagement, resources};
 
 /// Computes the certificate of the candidate arm `candidate`; pure. Outputs are scored again with
 /// the parsers that the panels name.
@@ -59,6 +59,7 @@ pub fn certify_with(
         model: manifest.model.clone(),
         worker: manifest.worker.clone(),
         memory: memory(&recipe),
+        resources: resources::summaries(&trial),
         recipe,
         objectives: Objectives {
             preservation: objective(ObjectiveName::Preservation, &trial, &panels, &findings),
@@ -84,6 +85,7 @@ fn findings(trial: &Trial<'_>, panels: &[PanelResult<'_>], aa: &Aa) -> Vec<Findi
             .iter()
             .flat_map(|panel| panel.findings.iter().cloned()),
     );
+    findings.extend(resources::findings(trial));
     let is_complete = panels.iter().all(PanelResult::is_complete);
     if trial.arm.unsupported.is_none() {
         findings.extend(engagement::findings(trial, is_complete));

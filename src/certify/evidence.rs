@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::schema::{
     ArmStart, Calibration, CaseTask, CertificateProtocol, Engagement, FileDigest, IMPORT_WORKER,
-    ImportReport, Manifest, PanelHeader, Record,
+    ImportReport, Manifest, PanelHeader, Record, Resources,
 };
 
 /// The evidence of one run.
@@ -55,7 +55,9 @@ pub struct ArmEvidence {
     pub start: Option<ArmStart>,
     /// Proof of engagement.
     pub engagement: Option<Engagement>,
-    /// Record, start and engagement files.
+    /// What it took of the machine; absent where nothing was written down.
+    pub resources: Option<Resources>,
+    /// Record, start, engagement and resource files.
     pub files: Vec<FileDigest>,
 }
 

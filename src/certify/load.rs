@@ -7,7 +7,9 @@ use crate::schema::{
     ArmRole, Calibration, FileDigest, ManifestArm, ModelIdentity, PANEL_SCHEMA, PanelCase,
     PanelHeader, sha256_hex,
 };
-use crate::store::{CALIBRATION_FILE, IMPORT_FILE, MANIFEST_FILE, RunDir, start_path};
+use crate::store::{
+    CALIBRATION_FILE, IMPORT_FILE, MANIFEST_FILE, RunDir, resources_path, start_path,
+};
 
 use super::CertifyError;
 use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
@@ -120,6 +122,10 @@ fn load_arm<'a>(
         evidence
             .files
             .push(dir.file_digest(&format!("arms/{arm}/engagement.json"))?);
+    }
+    evidence.resources = dir.resources(arm)?;
+    if evidence.resources.is_some() {
+        evidence.files.push(dir.file_digest(&resources_path(arm))?);
     }
     Ok(evidence)
 }

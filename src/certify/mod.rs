@@ -28,6 +28,7 @@ mod outlook;
 mod pairs;
 mod plan;
 mod rescore;
+mod resources;
 mod rules;
 pub mod verify;
 

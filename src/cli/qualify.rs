@@ -138,10 +138,12 @@ pub(super) fn failure(error: RunError) -> Failure {
         RunError::Engine {
             source: EngineError::Unsupported(_),
             ..
-        } => Failure::unsupported(error),
-        RunError::Engine { .. } | RunError::AaDiffers { .. } | RunError::NotEngaged { .. } => {
-            Failure::worker(error)
         }
+        | RunError::Open(EngineError::Unsupported(_)) => Failure::unsupported(error),
+        RunError::Engine { .. }
+        | RunError::Open(_)
+        | RunError::AaDiffers { .. }
+        | RunError::NotEngaged { .. } => Failure::worker(error),
         RunError::Store(store) if store.is_system() => Failure::worker(error),
         RunError::Panel(panel) if panel.is_system() => Failure::worker(error),
         RunError::Store(_)

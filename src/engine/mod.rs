@@ -6,11 +6,14 @@
 mod local;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 pub use local::{LocalEngine, LocalIdentity, LocalSettings, TokenText};
 
 use crate::recipe::Recipe;
-use crate::schema::{Engagement, Finish, KvTotals, LayerAbsmax, ModelIdentity, WorkerIdentity};
+use crate::schema::{
+    Engagement, Finish, KvTotals, LayerAbsmax, ModelIdentity, ResourcePart, WorkerIdentity,
+};
 
 /// Whatever runs a model. See the module documentation.
 pub trait Engine {
@@ -47,6 +50,12 @@ pub trait Engine {
     /// [`EngineError::Unsupported`] or [`EngineError::Worker`].
     fn open_arm(&mut self, setup: &ArmSetup) -> Result<Engagement, EngineError>;
 
+    /// What the arm that is open, or was opened last, takes of the machine; `None` where nothing is
+    /// known of it (servers).
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        None
+    }
+
     /// Generates greedily for every request, in any order; each outcome is reported once.
     ///
     /// # Errors
@@ -66,6 +75,12 @@ pub trait Engine {
         requests: &[ScoreRequest],
         observer: &mut dyn ScoreObserver,
     ) -> Result<(), EngineError>;
+}
+
+/// Looks at what an arm takes, from any thread and also after the arm was closed.
+pub trait Watch: Send + Sync {
+    /// Figures since the arm was opened.
+    fn part(&self) -> ResourcePart;
 }
 
 /// One arm.

@@ -126,6 +126,7 @@ fn certificate(name: &str, pass: bool) -> Certificate {
                 reason,
             ),
         },
+        resources: Default::default(),
         degradation: vec![Degradation {
             endpoint: "nll-8k".to_owned(),
             established: !pass,

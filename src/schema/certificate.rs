@@ -1,9 +1,14 @@
 //! The certificate: verdicts, bounds, identities and digests of one candidate arm.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Engagement, FileDigest, ModelIdentity, ObjectiveName, ToolIdentity, WorkerIdentity};
+use super::{
+    Engagement, FileDigest, ModelIdentity, ObjectiveName, ResourceSummary, ToolIdentity,
+    WorkerIdentity,
+};
 
 /// Schema name of [`Certificate`] documents.
 pub const CERTIFICATE_SCHEMA: &str = "kvassay.certificate/1";
@@ -35,6 +40,10 @@ pub struct Certificate {
     pub engagement: Option<Engagement>,
     /// Cache bytes.
     pub memory: MemoryFigures,
+    /// What the candidate, its controls and the A/A arm took of the machine, by arm; arms of which
+    /// nothing is known are absent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, ResourceSummary>,
     /// Counts of the candidate arm, and of the controls beside it.
     pub counts: Counts,
     /// Every input file with its digest, paths relative to the run directory.
@@ -271,7 +280,7 @@ pub struct Counts {
     /// Errored candidate cases.
     pub errors: u64,
     /// The same three for each control arm.
-    pub controls: std::collections::BTreeMap<String, ControlCounts>,
+    pub controls: BTreeMap<String, ControlCounts>,
 }
 
 /// Outcomes of a control arm that are counted apart.

@@ -12,7 +12,13 @@ mod product;
 mod rowwise;
 mod widen;
 
-use super::{Backend, BackendError, CacheLayout, CacheRow, RotaryTable, TensorData};
+use std::sync::Arc;
+
+use super::meter::Process;
+use super::{
+    Backend, BackendError, CacheLayout, CacheRow, Held, Ledger, Meter, Purpose, RotaryTable,
+    TensorData,
+};
 use crate::schema::{KvTotals, LayerAbsmax};
 pub use cache::CpuCache;
 pub use product::CpuWeight;
@@ -25,6 +31,7 @@ pub struct CpuTensor {
     data: Vec<f32>,
     rows: usize,
     width: usize,
+    held: Held,
 }
 
 impl CpuTensor {
@@ -39,7 +46,12 @@ impl CpuTensor {
             data.len(),
             "elements of rows of width {width}"
         );
-        CpuTensor { data, rows, width }
+        CpuTensor {
+            data,
+            rows,
+            width,
+            held: Held::default(),
+        }
     }
 
     /// Number of rows.
@@ -50,6 +62,11 @@ impl CpuTensor {
     /// Elements per row.
     pub fn width(&self) -> usize {
         self.width
+    }
+
+    /// Enters how much room the elements take.
+    fn note(&mut self) {
+        self.held.set(float_bytes(self.data.capacity()));
     }
 
     fn row(&self, index: usize) -> &[f32] {
@@ -78,6 +95,8 @@ pub fn claim_thread() -> Result<(), BackendError> {
 pub struct CpuBackend {
     arch: Arch,
     product: Product,
+    /// Weights stay in it: they live as long as the backend.
+    ledger: Arc<Ledger>,
 }
 
 impl CpuBackend {
@@ -90,6 +109,7 @@ impl CpuBackend {
         CpuBackend {
             arch,
             product: Product::new(arch),
+            ledger: Arc::default(),
         }
     }
 }
@@ -106,6 +126,11 @@ fn widen_all(data: TensorData) -> Vec<f32> {
         TensorData::F16(v) => v.into_iter().map(f32::from).collect(),
         TensorData::Bf16(v) => v.into_iter().map(f32::from).collect(),
     }
+}
+
+/// Bytes of f32 elements.
+fn float_bytes(elements: usize) -> u64 {
+    elements as u64 * 4
 }
 
 fn instructions(arch: Arch) -> &'static str {
@@ -143,35 +168,52 @@ impl Backend for CpuBackend {
         "f32".into()
     }
 
+    fn meter(&self) -> Meter {
+        Meter {
+            device: self.device(),
+            total_bytes: Process::total_bytes(),
+            ledger: Arc::clone(&self.ledger),
+            gauge: Process::gauge(),
+        }
+    }
+
     fn weight(
         &self,
         data: TensorData,
         out: usize,
         inner: usize,
     ) -> Result<CpuWeight, BackendError> {
-        Ok(CpuWeight::pack(data, out, inner))
+        let weight = CpuWeight::pack(data, out, inner);
+        self.ledger.add(Purpose::Weights, weight.bytes());
+        Ok(weight)
     }
 
     fn vector(&self, data: TensorData) -> Result<Vec<f32>, BackendError> {
-        Ok(widen_all(data))
+        let vector = widen_all(data);
+        self.ledger.add(Purpose::Weights, float_bytes(vector.len()));
+        Ok(vector)
     }
 
     fn tensor(&self, rows: usize, width: usize) -> Result<CpuTensor, BackendError> {
-        Ok(CpuTensor {
+        let mut tensor = CpuTensor {
             data: vec![0.0; rows * width],
             rows,
             width,
-        })
+            held: Held::new(&self.ledger, Purpose::Staging, 0),
+        };
+        tensor.note();
+        Ok(tensor)
     }
 
     fn resize(&self, tensor: &mut CpuTensor, rows: usize) -> Result<(), BackendError> {
         tensor.data.resize(rows * tensor.width, 0.0);
         tensor.rows = rows;
+        tensor.note();
         Ok(())
     }
 
     fn cache(&self, layout: &CacheLayout) -> Result<CpuCache, BackendError> {
-        CpuCache::new(layout)
+        CpuCache::new(layout, &self.ledger)
     }
 
     fn embed(&self, table: &CpuWeight, ids: &[u32], x: &mut CpuTensor) -> Result<(), BackendError> {

@@ -5,7 +5,9 @@ use super::cache::{CudaCache, SideLayout};
 use super::device::{Purpose, launch};
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, Format, blocks, int};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
-use crate::backend::{Backend, BackendError, CacheLayout, CacheRow, RotaryTable, TensorData};
+use crate::backend::{
+    Backend, BackendError, CacheLayout, CacheRow, Meter, RotaryTable, TensorData,
+};
 use crate::schema::{KvTotals, LayerAbsmax};
 
 #[repr(C)]
@@ -37,6 +39,16 @@ impl Backend for CudaBackend {
 
     fn arithmetic(&self) -> String {
         "products in the weights' type with f32 sums, all else f32".into()
+    }
+
+    fn meter(&self) -> Meter {
+        let device = &self.kernels.device;
+        Meter {
+            device: self.device(),
+            total_bytes: device.memory().ok().map(|(_, total)| total as u64),
+            ledger: device.ledger(),
+            gauge: Some(device.gauge()),
+        }
     }
 
     fn weight(

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::recipe::Recipe;
 use crate::schema::{CERTIFICATE_SCHEMA, Certificate, ObjectiveResult, Verdict, tree_differences};
-use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, start_path};
+use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, resources_path, start_path};
 
 use super::super::assemble::{certificate_recipe, memory};
 use super::Disagreement;
@@ -144,6 +144,7 @@ fn needed(certificate: &Certificate) -> Vec<String> {
     if certificate.engagement.is_some() {
         needed.push(format!("arms/{arm}/engagement.json"));
     }
+    needed.extend(certificate.resources.keys().map(|arm| resources_path(arm)));
     // An import's records tell by themselves which protocol they carry.
     let is_pass = |result: &ObjectiveResult| result.verdict == Verdict::Pass;
     let objectives = &certificate.objectives;

@@ -7,10 +7,12 @@ mod arm;
 mod drive;
 mod engagement;
 mod open;
+mod sampler;
 mod schedule;
 mod tasks;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use crate::backend::{Backend, BackendError};
 use crate::model::{Decoder, LoadError, Workspace};
@@ -19,10 +21,11 @@ use crate::schema::{Engagement, KvTotals, LayerAbsmax, ModelIdentity, WorkerIden
 
 use super::{
     ArmSetup, BatchLayout, CaseError, Engine, EngineError, GenerateObserver, GenerateRequest,
-    Observer, ScoreObserver, ScoreRequest,
+    Observer, ScoreObserver, ScoreRequest, Watch,
 };
 use arm::Arm;
 use drive::{Driver, Task};
+use sampler::Sampler;
 use schedule::Sequence;
 use tasks::{Bounds, Continuation, Document, Generate, Likelihood, Measure, Window};
 
@@ -74,6 +77,8 @@ pub struct LocalEngine<B: Backend> {
     workspace: Workspace<B>,
     settings: LocalSettings,
     arm: Option<Arm<B>>,
+    /// Looks at what the open arm takes.
+    sampler: Option<Sampler>,
 }
 
 impl<B: Backend> LocalEngine<B> {
@@ -96,6 +101,7 @@ impl<B: Backend> LocalEngine<B> {
             workspace,
             settings,
             arm: None,
+            sampler: None,
         })
     }
 
@@ -193,14 +199,15 @@ impl<B: Backend> Engine for LocalEngine<B> {
         forced_tokens: u32,
         observer: &mut dyn Observer,
     ) -> Result<Vec<LayerAbsmax>, EngineError> {
-        self.arm = None;
+        (self.arm, self.sampler) = (None, None);
         let mut arm = Arm::new(&self.decoder, Recipe::native(), None, self.settings.layout)?;
         let measured = self.measure(&mut arm, documents, forced_tokens, observer)?;
         Ok(measured.absmax)
     }
 
     fn open_arm(&mut self, setup: &ArmSetup) -> Result<Engagement, EngineError> {
-        self.arm = None;
+        (self.arm, self.sampler) = (None, None);
+        let sampler = Sampler::start(self.decoder.backend().meter(), sampler::INTERVAL);
         let mut arm = Arm::new(
             &self.decoder,
             setup.recipe.clone(),
@@ -216,8 +223,12 @@ impl<B: Backend> Engine for LocalEngine<B> {
             })?
             .totals;
         let engagement = engagement::engagement(&setup.recipe, setup.probe.len() as u64, &totals)?;
-        self.arm = Some(arm);
+        (self.arm, self.sampler) = (Some(arm), Some(sampler));
         Ok(engagement)
+    }
+
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        self.sampler.as_ref().map(Sampler::watch)
     }
 
     fn generate(

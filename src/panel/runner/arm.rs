@@ -10,6 +10,7 @@ use super::batch::{Batch, Order, stop_asked};
 use super::engaged::Engaged;
 use super::event::{Event, Sink};
 use super::plan::limited;
+use super::resources::ResourceLog;
 use super::work::PanelWork;
 use super::{Ended, RunError, RunInput, calibration};
 
@@ -61,15 +62,25 @@ impl<'a> ArmRun<'a> {
         self.panels.iter().map(|(_, log)| log.done()).sum()
     }
 
-    /// Runs what is left.
-    pub fn run(&mut self, engine: &mut dyn Engine, sink: &mut Sink<'_>) -> Result<Ended, RunError> {
+    /// Whether its recipe has fixed scales.
+    pub fn needs_calibration(&self) -> bool {
+        self.recipe.needs_calibration()
+    }
+
+    /// Whether every case has a record and their totals are stored.
+    pub fn is_finished(&self) -> Result<bool, RunError> {
         let stored = self.input.dir.engagement(&self.arm.arm)?;
-        let finished = stored
-            .as_ref()
-            .is_some_and(|engagement| engagement.totals.is_some());
-        if finished && self.done() == self.total() {
-            return Ok(Ended::Complete);
-        }
+        let has_totals = stored.is_some_and(|engagement| engagement.totals.is_some());
+        Ok(has_totals && self.done() == self.total())
+    }
+
+    /// Runs what is left.
+    pub fn run(
+        &mut self,
+        engine: &mut dyn Engine,
+        layout: BatchLayout,
+        sink: &mut Sink<'_>,
+    ) -> Result<Ended, RunError> {
         let absmax = match self.absmax(engine, sink)? {
             Absmax::Ready(absmax) => absmax,
             Absmax::Interrupted => return Ok(Ended::Interrupted),
@@ -84,12 +95,15 @@ impl<'a> ArmRun<'a> {
             manifest: self.input.dir.manifest(),
             absmax,
         };
-        let engagement = self.open_engine(engine, &engaged, stored)?;
-        for at in 0..self.panels.len() {
-            if self.run_panel(at, engine, &engaged, sink)? == Ended::Interrupted {
-                return Ok(Ended::Interrupted);
-            }
+        let engagement = self.open_engine(engine, layout, &engaged)?;
+        let mut resources = ResourceLog::open(self.input.dir, &self.arm.arm, engine.watch())?;
+        let ended = self.run_panels(engine, &engaged, &mut resources, sink);
+        // Before an arm is said to be finished, and also where it failed.
+        let written = resources.write();
+        if ended? == Ended::Interrupted {
+            return Ok(Ended::Interrupted);
         }
+        written?;
         self.write_totals(engagement, &engaged)?;
         sink(&Event::ArmFinished { arm: &self.arm.arm });
         Ok(Ended::Complete)
@@ -111,12 +125,12 @@ impl<'a> ArmRun<'a> {
     fn open_engine(
         &self,
         engine: &mut dyn Engine,
+        layout: BatchLayout,
         engaged: &Engaged<'_>,
-        stored: Option<Engagement>,
     ) -> Result<Engagement, RunError> {
         let layout = match self.arm.role {
-            ArmRole::Aa => other_layout(self.input.layout),
-            ArmRole::Control | ArmRole::Candidate => self.input.layout,
+            ArmRole::Aa => other_layout(layout),
+            ArmRole::Control | ArmRole::Candidate => layout,
         };
         let setup = ArmSetup {
             recipe: self.recipe.clone(),
@@ -127,6 +141,7 @@ impl<'a> ArmRun<'a> {
         let engagement = engine
             .open_arm(&setup)
             .map_err(|error| RunError::engine(&self.arm.arm, error))?;
+        let stored = self.input.dir.engagement(&self.arm.arm)?;
         engaged.check_probe(&engagement, stored)?;
         self.input
             .dir
@@ -134,11 +149,27 @@ impl<'a> ArmRun<'a> {
         Ok(engagement)
     }
 
+    fn run_panels(
+        &mut self,
+        engine: &mut dyn Engine,
+        engaged: &Engaged<'_>,
+        resources: &mut ResourceLog<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<Ended, RunError> {
+        for at in 0..self.panels.len() {
+            if self.run_panel(at, engine, engaged, resources, sink)? == Ended::Interrupted {
+                return Ok(Ended::Interrupted);
+            }
+        }
+        Ok(Ended::Complete)
+    }
+
     fn run_panel(
         &mut self,
         at: usize,
         engine: &mut dyn Engine,
         engaged: &Engaged<'_>,
+        resources: &mut ResourceLog<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<Ended, RunError> {
         let (work, log) = &mut self.panels[at];
@@ -161,6 +192,7 @@ impl<'a> ArmRun<'a> {
                 work,
                 log,
                 engaged,
+                resources,
                 order,
                 stop: self.input.stop,
                 sink,

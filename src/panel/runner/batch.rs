@@ -12,6 +12,7 @@ use crate::store::RecordLog;
 use super::RunError;
 use super::engaged::Engaged;
 use super::event::{Event, Sink};
+use super::resources::ResourceLog;
 use super::work::{PanelWork, Requests};
 
 /// Order in which a batch is handed over. Records are stored in plan order either way.
@@ -38,13 +39,15 @@ impl Order {
 const UNSTORED: usize = 8;
 
 /// What a batch needs besides the engine.
-pub(super) struct Batch<'a, 's> {
+pub(super) struct Batch<'a, 'r, 's> {
     /// The panel on the arm.
     pub work: &'a PanelWork<'a>,
     /// Its stored records: the batch starts where they end.
     pub log: &'a mut RecordLog,
     /// What every case must have stored.
     pub engaged: &'a Engaged<'a>,
+    /// What the arm takes of the machine.
+    pub resources: &'a mut ResourceLog<'r>,
     /// Order of the requests.
     pub order: Order,
     /// Set from outside to stop.
@@ -53,7 +56,7 @@ pub(super) struct Batch<'a, 's> {
     pub sink: &'a mut Sink<'s>,
 }
 
-impl Batch<'_, '_> {
+impl Batch<'_, '_, '_> {
     /// Runs the next cases and stores their records in plan order. A stop or a failure keeps what
     /// was finished before, as far as it is a prefix of the plan.
     pub fn run(self, engine: &mut dyn Engine) -> Result<(), RunError> {
@@ -81,8 +84,8 @@ impl Batch<'_, '_> {
     }
 }
 
-struct Collector<'a, 's> {
-    batch: Batch<'a, 's>,
+struct Collector<'a, 'r, 's> {
+    batch: Batch<'a, 'r, 's>,
     /// First case of the batch.
     start: usize,
     /// Case index of each request.
@@ -95,7 +98,7 @@ struct Collector<'a, 's> {
     failure: Option<RunError>,
 }
 
-impl Collector<'_, '_> {
+impl Collector<'_, '_, '_> {
     fn keep(&mut self, request: usize, record: impl FnOnce(&PanelWork<'_>, usize) -> Record) {
         let work = self.batch.work;
         let Some(&case) = self.order.get(request) else {
@@ -156,9 +159,12 @@ impl Collector<'_, '_> {
     }
 }
 
-impl Observer for Collector<'_, '_> {
+impl Observer for Collector<'_, '_, '_> {
     fn tokens(&mut self, tokens: u64) -> ControlFlow<()> {
         (self.batch.sink)(&Event::TokensProcessed(tokens));
+        if let Err(error) = self.batch.resources.tick() {
+            self.failure.get_or_insert(error);
+        }
         if self.failure.is_some() {
             return ControlFlow::Break(());
         }
@@ -166,13 +172,13 @@ impl Observer for Collector<'_, '_> {
     }
 }
 
-impl GenerateObserver for Collector<'_, '_> {
+impl GenerateObserver for Collector<'_, '_, '_> {
     fn generated(&mut self, index: usize, outcome: Result<Generation, CaseError>) {
         self.keep(index, |work, case| work.generated(case, outcome));
     }
 }
 
-impl ScoreObserver for Collector<'_, '_> {
+impl ScoreObserver for Collector<'_, '_, '_> {
     fn scored(&mut self, index: usize, outcome: Result<Score, CaseError>) {
         self.keep(index, |work, case| work.scored(case, outcome));
     }
