@@ -38,6 +38,9 @@ pub struct Args {
     /// Run only the first N cases of each panel. Certificates are then incomplete.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
+    /// Engines of the cpu worker that run arms side by side, each with the model in memory.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub jobs: u32,
     /// Objective that the named recipes must hold besides the protocol's own.
     #[arg(long, value_enum, requires = "recipes")]
     pub require: Option<Require>,
@@ -75,9 +78,12 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         stop: interrupt::stop_flag()?,
     };
     let mut progress = Progress::stderr();
-    let ended = runner::run(&input, prepared.engine.as_mut(), &mut |event| {
-        progress.event(event)
-    })
+    let ended = runner::run_side_by_side(
+        &input,
+        prepared.engine.as_mut(),
+        &prepared.others,
+        &mut |worker, event| progress.event_of(worker, event),
+    )
     .map_err(failure)?;
     if ended == Ended::Interrupted {
         return Err(interrupted(&path));

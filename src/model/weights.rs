@@ -5,7 +5,7 @@ use crate::schema::FileDigest;
 
 /// Weights by their Hugging Face names (`model.layers.0.self_attn.q_proj.weight`), whatever file
 /// they come from; rows of projections are output features (`[out, in]`).
-pub trait WeightSource {
+pub trait WeightSource: Send + Sync {
     /// Reads one tensor, checks its shape and that every element is finite.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ use device::{Buffer, Device, PURPOSES, launch};
 use functions::Kernels;
 use product::Products;
 use rows::Kept;
-pub use survey::{Found, Gpu, Survey, is_present, survey};
+pub use survey::{Found, Gpu, Survey, gpu_count, survey};
 pub use tensor::{CudaTensor, CudaVector, CudaWeight};
 use tensor::{blocks, int};
 

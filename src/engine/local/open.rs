@@ -1,5 +1,7 @@
 //! Engines over opened model files.
 
+use std::borrow::Borrow;
+
 use crate::backend::Backend;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::cuda::CudaBackend;
@@ -35,17 +37,19 @@ impl<B: Backend> LocalEngine<B> {
     /// # Errors
     /// What is wrong with a tensor, or what the backend reports.
     pub fn new(
-        files: ModelFiles,
+        files: impl Borrow<ModelFiles>,
         backend: B,
         worker: WorkerIdentity,
         settings: LocalSettings,
     ) -> Result<Self, LoadError> {
+        let files = files.borrow();
         let identity = LocalIdentity {
             model: files.identity(),
             worker,
         };
-        let decoder = Decoder::load(files.config, files.weights.as_ref(), backend)?;
-        LocalEngine::from_decoder(decoder, Box::new(files.tokenizer), identity, settings)
+        let decoder = Decoder::load(files.config.clone(), files.weights.as_ref(), backend)?;
+        let text = Box::new(files.tokenizer.clone());
+        LocalEngine::from_decoder(decoder, text, identity, settings)
     }
 }
 
@@ -54,7 +58,7 @@ impl LocalEngine<CpuBackend> {
     ///
     /// # Errors
     /// As [`LocalEngine::new`].
-    pub fn cpu(files: ModelFiles) -> Result<Self, LoadError> {
+    pub fn cpu(files: impl Borrow<ModelFiles>) -> Result<Self, LoadError> {
         let backend = CpuBackend::new();
         let worker = WorkerIdentity {
             kind: "cpu".to_owned(),
@@ -71,7 +75,7 @@ impl LocalEngine<CudaBackend> {
     ///
     /// # Errors
     /// As [`LocalEngine::new`], and what is missing for a GPU.
-    pub fn cuda(files: ModelFiles, device: usize) -> Result<Self, LoadError> {
+    pub fn cuda(files: impl Borrow<ModelFiles>, device: usize) -> Result<Self, LoadError> {
         let backend = CudaBackend::new(device).map_err(LoadError::Device)?;
         let worker = WorkerIdentity {
             kind: "cuda".to_owned(),

@@ -81,3 +81,6 @@ pub enum Event<'a> {
 
 /// Receives events.
 pub type Sink<'s> = dyn FnMut(&Event<'_>) + 's;
+
+/// Receives the events of every worker, with the worker's number from 0.
+pub type WorkersSink<'s> = dyn FnMut(usize, &Event<'_>) + Send + 's;

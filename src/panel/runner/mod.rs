@@ -31,7 +31,7 @@ use super::{BuiltPanels, PanelError};
 use board::Board;
 
 pub use calibration::calibrate;
-pub use event::{Event, Sink};
+pub use event::{Event, Sink, WorkersSink};
 pub use plan::{limited, manifest, store_panels};
 
 /// What a run works on. The manifest in `dir` says the rest.
@@ -160,9 +160,6 @@ impl RunError {
 /// Opens the engine of one more worker, on the thread that will use it, with its batch layout.
 pub type Open<'a> =
     dyn Fn() -> Result<(Box<dyn Engine>, BatchLayout), EngineError> + Send + Sync + 'a;
-
-/// Receives the events of every worker, with the worker's number from 0.
-pub type WorkersSink<'s> = dyn FnMut(usize, &Event<'_>) + Send + 's;
 
 /// Runs every arm of the manifest that has work left, controls first, then the A/A arm, whose
 /// difference from the control on a built-in worker ends the run before any candidate.
