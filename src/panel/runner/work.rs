@@ -148,6 +148,7 @@ fn generate_request(case: &PanelCase) -> Option<GenerateRequest> {
             Some(GenerateRequest {
                 prompt_ids: case.prompt_ids.clone(),
                 max_new_tokens,
+                draft: Vec::new(),
             })
         }
         CaseTask::Nll { .. } | CaseTask::Imported { .. } => None,

@@ -38,6 +38,11 @@ pub struct Pool {
     pages: usize,
 }
 
+/// Pages of a slab that is not cut short.
+pub fn slab_pages(stored: usize) -> usize {
+    (SLAB_BYTES / stored.max(1)).max(1)
+}
+
 impl Pool {
     /// A pool without pages.
     pub fn new(device: &Rc<Device>, shape: PoolShape) -> Self {
@@ -79,7 +84,7 @@ impl Pool {
             counts,
             most,
         } = self.shape;
-        let pages = (SLAB_BYTES / stored.max(1)).min(most - self.pages).max(1);
+        let pages = slab_pages(stored).min(most - self.pages).max(1);
         let slab = [
             self.device.allocate(pages * stored, Purpose::Cache)?,
             self.device.allocate(pages * counts, Purpose::Counters)?,
