@@ -22,8 +22,7 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
     let rows = layout.prefill_chunk.saturating_add(layout.slots);
     let queries = config.heads * config.head_dim;
     let keys = config.kv_heads * config.head_dim;
-    let widths =
-        3 * config.hidden_size + 2 * queries + 2 * keys + 3 * config.intermediate_size;
+    let widths = 3 * config.hidden_size + 2 * queries + 2 * keys + 3 * config.intermediate_size;
     let spans = tokens.div_ceil(SPAN);
     let partials = if spans > 1 {
         spans * (queries * 4 + config.heads * 8)
@@ -47,9 +46,8 @@ pub(super) fn fitting(
         slots,
         prefill_chunk,
     });
-    let fits = |layout: &&BatchLayout| {
-        activations(config, **layout, tokens) <= free / ACTIVATION_PART
-    };
+    let fits =
+        |layout: &&BatchLayout| activations(config, **layout, tokens) <= free / ACTIVATION_PART;
     let smallest = layouts[CHUNKS.len() - 1];
     layouts.iter().find(fits).copied().unwrap_or(smallest)
 }
