@@ -15,7 +15,7 @@ use super::evidence::Evidence;
 use super::findings::{Finding, decide};
 use super::outlook::outlook;
 use super::rescore::{FrozenParsers, Rescore};
-use super::{CertifyError, Reason, caveats, check, counts, degradation, engagement};
+use super::{CertifyError, Reason, caveats, check, counts, degradation, engagement, regenerated};
 
 /// Computes the certificate of the candidate arm `candidate`; pure. Outputs are scored again with
 /// the parsers that the panels name.
@@ -41,9 +41,11 @@ pub fn certify_with(
     check::check(evidence)?;
     let trial = Trial::new(candidate, evidence)?;
     let aa = aa::compare(&trial)?;
+    let regenerated = regenerated::compare(&trial)?;
     let panels = compare::panels(&trial, scorer)?;
     compare::rescore_aa(&trial, scorer)?;
-    let findings = findings(&trial, &panels, &aa);
+    let mut findings = findings(&trial, &panels, &aa);
+    findings.extend(regenerated.findings);
     let undeclared = |finding: &Finding| finding.reason.verdict() == Verdict::Descriptive;
     let is_declared = !findings.iter().any(undeclared);
     let manifest = &evidence.manifest;
@@ -72,6 +74,7 @@ pub fn certify_with(
         evidence: files(&trial),
         caveats: caveats::caveats(&trial, &panels, &aa),
         aa: aa.result,
+        answers: regenerated.result,
     })
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::engine::DraftUse;
 use crate::panel::runner::Event;
 
 /// Least time between two plain lines of one panel.
@@ -25,6 +26,7 @@ struct PanelProgress {
     before: usize,
     done: usize,
     tokens: u64,
+    drafts: DraftUse,
     started: Instant,
     last_line: Instant,
 }
@@ -38,6 +40,7 @@ impl PanelProgress {
             before: done,
             done,
             tokens: 0,
+            drafts: DraftUse::default(),
             started: now,
             last_line: now,
         }
@@ -106,6 +109,10 @@ impl<W: Write> Progress<W> {
                 self.start(format!("{arm} {panel}"), *total, *done);
             }
             Event::TokensProcessed(tokens) => self.tokens(*tokens),
+            Event::Drafted(draft) => {
+                self.panel.drafts.fed += draft.fed;
+                self.panel.drafts.taken += draft.taken;
+            }
             Event::CaseFinished { .. } => self.case(),
             Event::CalibrationFinished | Event::PanelFinished { .. } => self.finish(),
             Event::Interrupted => {
@@ -172,8 +179,14 @@ impl<W: Write> Progress<W> {
     fn finish(&mut self) {
         self.clear();
         let panel = &self.panel;
+        let saved = match panel.drafts {
+            DraftUse { fed: 0, .. } => String::new(),
+            DraftUse { fed, taken } => {
+                format!(", {taken} decoding steps saved by {fed} tokens of the control")
+            }
+        };
         let line = format!(
-            "{}: {} done in {} ({:.0} tok/s)",
+            "{}: {} done in {} ({:.0} tok/s{saved})",
             panel.label,
             panel.done - panel.before,
             minutes(panel.started.elapsed()),

@@ -18,9 +18,10 @@ mod tests;
 
 use std::sync::atomic::AtomicBool;
 
+use crate::certify::{record_difference, regenerated_name};
 use crate::engine::{BatchLayout, Engine, EngineError};
 use crate::recipe::RecipeError;
-use crate::schema::{ArmRole, Manifest, ManifestArm};
+use crate::schema::{AnswerMode, ArmRole, Manifest, ManifestArm};
 use crate::store::{RunDir, StoreError};
 
 use super::{BuiltPanels, PanelError};
@@ -39,8 +40,23 @@ pub struct RunInput<'a> {
     pub panels: &'a BuiltPanels,
     /// Batch layout of every arm but the A/A one, which gets another.
     pub layout: BatchLayout,
+    /// Candidate arms of a built-in worker verify the control's answers instead of generating
+    /// theirs token by token.
+    pub verify: bool,
     /// Set from outside to stop at the next forward pass.
     pub stop: &'a AtomicBool,
+}
+
+impl RunInput<'_> {
+    /// How the answers of an arm come about.
+    fn answers(&self, arm: &ManifestArm) -> AnswerMode {
+        let is_built_in = self.dir.manifest().worker.kind != "http";
+        if self.verify && is_built_in && arm.role == ArmRole::Candidate {
+            AnswerMode::Verified
+        } else {
+            AnswerMode::Plain
+        }
+    }
 }
 
 /// How a run ended.
@@ -135,6 +151,22 @@ pub enum RunError {
         /// A/A arm.
         second: String,
     },
+    /// A verified answer is not the one that the arm generates: no figure of the arm can be
+    /// trusted.
+    #[error(
+        "arm {arm}, panel {panel}, case {case}: {what} of the verified answer differs from the \
+         plainly generated one"
+    )]
+    RegenerationDiffers {
+        /// Arm.
+        arm: String,
+        /// Panel.
+        panel: String,
+        /// First case that differs, in plan order.
+        case: String,
+        /// What differs.
+        what: &'static str,
+    },
 }
 
 impl RunError {
@@ -152,7 +184,8 @@ impl RunError {
 }
 
 /// Runs every arm of the manifest that has work left, controls first, then the A/A arm, whose
-/// difference from the control on a built-in worker ends the run before any candidate.
+/// difference from the control on a built-in worker ends the run before any candidate. So does a
+/// verified answer that differs from its plainly generated one.
 ///
 /// # Errors
 /// [`RunError`]; what was finished before stays stored and resumable.
@@ -181,6 +214,7 @@ pub fn run(
         if arm.arm.role == ArmRole::Aa && manifest.worker.kind != "http" {
             check_aa(input, manifest, arm.arm)?;
         }
+        check_regenerated(input, manifest, arm.arm)?;
     }
     sink(&Event::RunFinished);
     Ok(Ended::Complete)
@@ -209,11 +243,7 @@ fn check_aa(
     manifest: &Manifest,
     aa_arm: &ManifestArm,
 ) -> Result<(), RunError> {
-    let control = manifest
-        .arms
-        .iter()
-        .find(|arm| arm.role == ArmRole::Control);
-    let Some(control) = control else {
+    let Some(control) = manifest.first_control() else {
         return Ok(());
     };
     for panel in manifest.panels.iter().filter(|panel| panel.file.is_some()) {
@@ -227,6 +257,38 @@ fn check_aa(
                 first: control.arm.clone(),
                 second: aa_arm.arm.clone(),
             });
+        }
+    }
+    Ok(())
+}
+
+/// Compares what an arm verified with what it generated plainly as well.
+fn check_regenerated(
+    input: &RunInput<'_>,
+    manifest: &Manifest,
+    arm: &ManifestArm,
+) -> Result<(), RunError> {
+    for panel in manifest.panels.iter().filter(|panel| panel.file.is_some()) {
+        let again = input
+            .dir
+            .records(&arm.arm, &regenerated_name(&panel.panel))?;
+        if again.is_empty() {
+            continue;
+        }
+        let records = input.dir.records(&arm.arm, &panel.panel)?;
+        for second in &again {
+            let first = records
+                .iter()
+                .find(|record| record.case_sha256 == second.case_sha256);
+            let what = first.map_or(Some("the record"), |first| record_difference(first, second));
+            if let Some(what) = what {
+                return Err(RunError::RegenerationDiffers {
+                    arm: arm.arm.clone(),
+                    panel: panel.panel.clone(),
+                    case: second.case.clone(),
+                    what,
+                });
+            }
         }
     }
     Ok(())
