@@ -170,6 +170,12 @@ impl<B: Backend> Driver<'_, B> {
         failed: Vec<Option<CaseError>>,
         free: &mut Vec<usize>,
     ) -> Result<(), BackendError> {
+        let ends = |(lane, failure): (&Lane<T::Sequence>, &Option<CaseError>)| {
+            failure.is_some() || lane.is_finished()
+        };
+        if !lanes.iter().zip(&failed).any(ends) {
+            return Ok(());
+        }
         let backend = self.decoder.backend();
         let mut kept = Vec::with_capacity(self.layout.slots);
         for (lane, failure) in lanes.drain(..).zip(failed) {
