@@ -218,6 +218,7 @@ fn math(
         .map(|i| GenerateRequest {
             prompt_ids: ids(i, 70 + i * 37 % 151),
             max_new_tokens: new,
+            draft: Vec::new(),
         })
         .collect();
     let start = Instant::now();
@@ -238,6 +239,7 @@ fn layouts(engine: &mut dyn Engine, recipe: &str, count: usize, new: usize) -> O
         .map(|i| GenerateRequest {
             prompt_ids: ids(i, 1 + i * 331 % 1500),
             max_new_tokens: new as u32,
+            draft: Vec::new(),
         })
         .collect();
     let mut expected: Option<BTreeMap<usize, Vec<u32>>> = None;

@@ -88,6 +88,108 @@ fn two_runs_and_a_resumed_run_hold_the_same_bytes() {
     assert!(one == outcome(&two));
 }
 
+/// Files that may depend on how answers came about: what says so, what follows from it, and the
+/// cases that are generated twice.
+fn says_how(name: &str) -> bool {
+    name.ends_with("start.json")
+        || name.contains(".regenerated.")
+        || name.starts_with("certificates")
+}
+
+#[test]
+fn verified_and_plain_runs_hold_the_same_records() {
+    let root = tempfile::tempdir().unwrap();
+    let run = |out: &str, more: &[&str]| {
+        let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();
+        let assert = kvassay
+            .current_dir(root.path())
+            .args([
+                "qualify", "AD", "SF", "--worker", "cpu", "--limit", "9", "--out", out,
+            ])
+            .args(more)
+            .assert()
+            .code(3);
+        let files = files(&root.path().join(out));
+        (
+            String::from_utf8(assert.get_output().stderr.clone()).unwrap(),
+            files,
+        )
+    };
+    let (verified, first) = run("verified", &[]);
+    let (plain, second) = run("plain", &["--plain"]);
+    let saved: Vec<&str> = verified
+        .lines()
+        .filter(|line| line.contains("decoding steps saved by"))
+        .collect();
+    let arms = ["AD math", "AD retrieval", "SF math", "SF retrieval"];
+    for arm in arms {
+        assert!(
+            saved.iter().any(|line| line.starts_with(arm)),
+            "{arm}: {verified}"
+        );
+    }
+    assert!(!plain.contains("saved"), "{plain}");
+    let results = |files: &BTreeMap<String, Vec<u8>>| -> BTreeMap<String, Vec<u8>> {
+        let results = files.iter().filter(|(name, _)| !says_how(name));
+        results
+            .map(|(name, bytes)| (name.clone(), bytes.clone()))
+            .collect()
+    };
+    assert!(results(&first) == results(&second));
+    let answers = |files: &BTreeMap<String, Vec<u8>>| {
+        let certificate: Value = serde_json::from_slice(&files["certificates/AD.json"]).unwrap();
+        certificate["answers"].clone()
+    };
+    let all = first
+        .keys()
+        .filter(|name| name.starts_with("arms/AD") && name.contains(".regenerated."));
+    assert!(all.count() >= 2);
+    let regenerated = answers(&first)["regenerated"].as_u64().unwrap();
+    assert!((18..=32).contains(&regenerated), "{regenerated}");
+    assert_eq!(
+        answers(&first),
+        serde_json::json!({"mode": "verified", "regenerated": regenerated, "mismatches": 0})
+    );
+    assert_eq!(
+        answers(&second),
+        serde_json::json!({"mode": "plain", "regenerated": 0, "mismatches": 0})
+    );
+    // A run goes on as it began.
+    let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();
+    kvassay
+        .current_dir(root.path())
+        .args([
+            "qualify", "AD", "SF", "--worker", "cpu", "--limit", "9", "--out", "verified",
+        ])
+        .args(["--resume", "--plain"])
+        .assert()
+        .code(2)
+        .stderr(contains(
+            "arms/AD/start.json: answers: found verified, expected plain",
+        ));
+    // A verified answer that is not the arm's own: no certificate, and exit code 4.
+    let records = root.path().join("verified/arms/AD/math.regenerated.jsonl");
+    let text = fs::read_to_string(&records).unwrap();
+    let finish = |text: &str| text.replacen("\"finish\":\"stop\"", "\"finish\":\"length\"", 1);
+    fs::write(&records, finish(&text)).unwrap();
+    assert_ne!(finish(&text), text);
+    for args in [
+        vec!["certify", "verified"],
+        vec![
+            "qualify", "AD", "SF", "--worker", "cpu", "--limit", "9", "--out", "verified",
+            "--resume",
+        ],
+    ] {
+        let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();
+        kvassay
+            .current_dir(root.path())
+            .args(&args)
+            .assert()
+            .code(4)
+            .stderr(contains("finish of the verified answer differs"));
+    }
+}
+
 #[test]
 fn a_finished_run_is_only_certified_again() {
     let tiny = Tiny::new();

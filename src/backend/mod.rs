@@ -152,6 +152,17 @@ pub trait Backend {
     /// Allocates a cache, or refuses the recipe by name.
     fn cache(&self, layout: &CacheLayout) -> Result<Self::Cache, BackendError>;
 
+    /// Most tokens of all slots together that a cache of this layout can hold in the memory that
+    /// is free now, if `reserved` bytes of it are left alone; `None` where memory sets no limit
+    /// that could be planned for.
+    fn cache_tokens_limit(
+        &self,
+        _layout: &CacheLayout,
+        _reserved: usize,
+    ) -> Result<Option<usize>, BackendError> {
+        Ok(None)
+    }
+
     /// `x[i] = table[ids[i]]`.
     fn embed(
         &self,

@@ -51,6 +51,8 @@ pub struct GoldCase {
 pub struct ArmEvidence {
     /// Records by panel name, in any order.
     pub records: BTreeMap<String, Vec<Record>>,
+    /// Records of verified cases that were generated plainly as well, by panel name.
+    pub regenerated: BTreeMap<String, Vec<Record>>,
     /// What stood before the first record; absent where nothing was written down.
     pub start: Option<ArmStart>,
     /// Proof of engagement.

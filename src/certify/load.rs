@@ -13,6 +13,7 @@ use crate::store::{
 
 use super::CertifyError;
 use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
+use super::regenerated::regenerated_name;
 
 /// Reads everything that certificates of the run in `dir` rest on.
 ///
@@ -110,6 +111,10 @@ fn load_arm<'a>(
     for panel in panels {
         if let Some(stored) = dir.stored_records(arm, panel)? {
             evidence.records.insert(panel.clone(), stored.records);
+            evidence.files.push(stored.file);
+        }
+        if let Some(stored) = dir.stored_records(arm, &regenerated_name(panel))? {
+            evidence.regenerated.insert(panel.clone(), stored.records);
             evidence.files.push(stored.file);
         }
     }

@@ -107,6 +107,8 @@ pub(super) struct QualifySettings {
     pub resume: bool,
     /// `--limit`.
     pub limit: Option<u32>,
+    /// `--plain`.
+    pub plain: bool,
 }
 
 impl QualifySettings {
@@ -129,6 +131,7 @@ impl QualifySettings {
             out: args.out.clone(),
             resume: args.resume,
             limit: args.limit,
+            plain: args.plain,
         })
     }
 

@@ -106,12 +106,25 @@ pub struct BatchLayout {
 }
 
 /// A prompt to continue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GenerateRequest {
     /// Exact prompt token ids.
     pub prompt_ids: Vec<u32>,
     /// Most new tokens.
     pub max_new_tokens: u32,
+    /// Tokens that the answer may begin with, such as another arm's answer; empty for none. An
+    /// engine may feed them beside the prompt and take over those that it would have generated
+    /// itself, or ignore them: the outcome is the same to the bit.
+    pub draft: Vec<u32>,
+}
+
+/// What became of one request's draft.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftUse {
+    /// Tokens of the draft that were fed.
+    pub fed: u64,
+    /// Those of them that the arm would have generated too: decoding steps that were saved.
+    pub taken: u64,
 }
 
 /// A finished generation.
@@ -156,6 +169,9 @@ pub trait Observer {
 pub trait GenerateObserver: Observer {
     /// Request number `index` finished.
     fn generated(&mut self, index: usize, outcome: Result<Generation, CaseError>);
+
+    /// A request that had a draft finished.
+    fn drafted(&mut self, _draft: DraftUse) {}
 }
 
 /// Hears of finished scores.

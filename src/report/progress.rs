@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::engine::DraftUse;
 use crate::panel::runner::Event;
 
 /// Least time between two plain lines of one panel.
@@ -40,6 +41,7 @@ struct PanelProgress {
     before: usize,
     done: usize,
     tokens: u64,
+    drafts: DraftUse,
     started: Instant,
     last_line: Instant,
 }
@@ -53,6 +55,7 @@ impl PanelProgress {
             before: done,
             done,
             tokens: 0,
+            drafts: DraftUse::default(),
             started: now,
             last_line: now,
         }
@@ -130,6 +133,11 @@ impl<W: Write> Progress<W> {
                 self.start(worker, format!("{arm} {panel}"), *total, *done);
             }
             Event::TokensProcessed(tokens) => self.tokens(worker, *tokens),
+            Event::Drafted(draft) => {
+                let drafts = &mut self.workers[worker].panel.drafts;
+                drafts.fed += draft.fed;
+                drafts.taken += draft.taken;
+            }
             Event::CaseFinished { .. } => self.case(worker),
             Event::CalibrationFinished | Event::PanelFinished { .. } => self.finish(worker),
             Event::Interrupted => {
@@ -203,8 +211,14 @@ impl<W: Write> Progress<W> {
     fn finish(&mut self, worker: usize) {
         self.clear(worker);
         let panel = &self.workers[worker].panel;
+        let saved = match panel.drafts {
+            DraftUse { fed: 0, .. } => String::new(),
+            DraftUse { fed, taken } => {
+                format!(", {taken} decoding steps saved by {fed} tokens of the control")
+            }
+        };
         let line = format!(
-            "{}: {} done in {} ({:.0} tok/s)",
+            "{}: {} done in {} ({:.0} tok/s{saved})",
             panel.label,
             panel.done - panel.before,
             minutes(panel.started.elapsed()),

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Engagement, FileDigest, ModelIdentity, ObjectiveName, ResourceSummary, ToolIdentity,
-    WorkerIdentity,
+    AnswerMode, Engagement, FileDigest, ModelIdentity, ObjectiveName, ResourceSummary,
+    ToolIdentity, WorkerIdentity,
 };
 
 /// Schema name of [`Certificate`] documents.
@@ -36,6 +36,9 @@ pub struct Certificate {
     pub degradation: Vec<Degradation>,
     /// The A/A arm; absent where there is none.
     pub aa: Option<AaResult>,
+    /// How the candidate's answers came about; absent where nothing was written down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<AnswerResult>,
     /// Proof that the recipe was engaged.
     pub engagement: Option<Engagement>,
     /// Cache bytes.
@@ -253,6 +256,18 @@ pub struct AaResult {
     pub records: u64,
     /// Same tokens and the same NLL bits in every record.
     pub identical_bits: bool,
+}
+
+/// How a candidate's answers came about, and what was generated a second time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerResult {
+    /// `plain` or `verified` against the control's answers.
+    pub mode: AnswerMode,
+    /// Verified cases that were generated plainly as well.
+    pub regenerated: u64,
+    /// Those whose two records differ: none, as there is no certificate otherwise.
+    pub mismatches: u64,
 }
 
 /// Cache bytes of the recipe against native.

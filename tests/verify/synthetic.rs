@@ -302,7 +302,7 @@ fn calibration() -> Calibration {
 }
 
 fn write_arm(run: &RunDir, arm: &ManifestArm, protocol: &Protocol, answers: &Answers) {
-    run.start_arm(&arm.arm).unwrap();
+    run.start_arm(&arm.arm, AnswerMode::Plain).unwrap();
     let recipe = Recipe::parse(&arm.recipe).unwrap();
     let mut sum: Option<KvTotals> = None;
     for plan in &protocol.panels {

@@ -1,7 +1,7 @@
 //! The operations of the trait: arguments checked, kernels started.
 
 use super::attention::Attention;
-use super::cache::{CudaCache, SideLayout};
+use super::cache::{CacheRoom, CudaCache, SideLayout};
 use super::device::{Purpose, launch};
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, Format, blocks, int};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
@@ -82,6 +82,16 @@ impl Backend for CudaBackend {
 
     fn cache(&self, layout: &CacheLayout) -> Result<CudaCache, BackendError> {
         CudaCache::new(&self.kernels.device, layout)
+    }
+
+    fn cache_tokens_limit(
+        &self,
+        layout: &CacheLayout,
+        reserved: usize,
+    ) -> Result<Option<usize>, BackendError> {
+        let (free, _) = self.memory()?;
+        let room = CacheRoom::new(layout)?;
+        Ok(Some(room.tokens_in(free.saturating_sub(reserved))))
     }
 
     fn embed(

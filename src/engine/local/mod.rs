@@ -3,9 +3,13 @@
 //! Results do not depend on the batch layout, the order of requests or the chunking of prompts:
 //! backends compute every row by itself, and nothing here looks at other sequences.
 
+mod admission;
 mod arm;
+mod draft;
 mod drive;
 mod engagement;
+mod footprint;
+mod generate;
 mod open;
 mod sampler;
 mod schedule;
@@ -25,9 +29,10 @@ use super::{
 };
 use arm::Arm;
 use drive::{Driver, Task};
+use generate::{Continuation, Generate};
 use sampler::Sampler;
 use schedule::Sequence;
-use tasks::{Bounds, Continuation, Document, Generate, Likelihood, Measure, Window};
+use tasks::{Bounds, Document, Likelihood, Measure, Window};
 
 /// What an engine needs of a tokenizer.
 pub trait TokenText {
@@ -129,12 +134,13 @@ impl<B: Backend> LocalEngine<B> {
         let arm = arm.ok_or_else(|| EngineError::Worker("no arm is open".to_owned()))?;
         let longest = queue.iter().map(|(_, s)| s.capacity()).max().unwrap_or(0);
         let layout = arm.layout();
-        let cache = arm.cache_for(decoder, longest)?;
+        let (cache, admission) = arm.cache_for(decoder, longest)?;
         let mut driver = Driver {
             decoder,
             cache,
             workspace,
             layout,
+            admission,
         };
         driver.run(task, queue).map_err(engine_error)
     }
@@ -249,7 +255,10 @@ impl<B: Backend> Engine for LocalEngine<B> {
                     let nothing = task.outcome(Vec::new(), KvTotals::default());
                     task.observer.generated(index, Ok(nothing));
                 }
-                Ok(()) => queue.push((index, Continuation::new(request))),
+                Ok(()) => {
+                    let usable = |id| bounds.holds(id) && !self.text.eos_ids().contains(&id);
+                    queue.push((index, Continuation::new(request, usable)));
+                }
             }
         }
         let arm = self.arm.as_mut();

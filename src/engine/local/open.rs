@@ -6,20 +6,14 @@ use crate::backend::Backend;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::cuda::CudaBackend;
 use crate::model::{Decoder, LoadError, ModelFiles, Tokenizer};
-use crate::recipe::{CacheShape, Recipe, bytes_per_token};
 use crate::schema::WorkerIdentity;
 
-use super::{BatchLayout, LocalEngine, LocalIdentity, LocalSettings, TokenText};
+use super::{LocalEngine, LocalIdentity, LocalSettings, TokenText, footprint};
 
-/// Most sequences side by side on a GPU, and prompt tokens per pass.
-const CUDA_LAYOUT: BatchLayout = BatchLayout {
-    slots: 256,
-    prefill_chunk: 2048,
-};
+/// Most sequences side by side on a GPU; fewer run where their pages would not fit.
+const CUDA_SLOTS: usize = 512;
 /// Longest sequences of built-in panels, in tokens.
 const LONGEST: usize = 8192;
-/// Share of the memory beside the weights that caches may take.
-const CACHE_SHARE: f64 = 0.8;
 
 impl TokenText for Tokenizer {
     fn decode(&self, ids: &[u32]) -> String {
@@ -70,8 +64,9 @@ impl LocalEngine<CpuBackend> {
 }
 
 impl LocalEngine<CudaBackend> {
-    /// The built-in worker on GPU number `device`. As many sequences run side by side as have room
-    /// at 8,192 tokens (or the model's context) each, up to 256.
+    /// The built-in worker on GPU number `device`. Up to 512 sequences run side by side, as many as
+    /// have room for the pages that each may need; prompts run in passes of up to 8,192 tokens, as
+    /// memory allows.
     ///
     /// # Errors
     /// As [`LocalEngine::new`], and what is missing for a GPU.
@@ -82,23 +77,15 @@ impl LocalEngine<CudaBackend> {
             device: backend.device(),
             arithmetic: backend.arithmetic(),
         };
-        let settings = LocalSettings {
-            layout: CUDA_LAYOUT,
-            ..LocalSettings::default()
-        };
-        let mut engine = LocalEngine::new(files, backend, worker, settings)?;
-        let backend = engine.decoder.backend();
-        let (free, _) = backend.memory().map_err(LoadError::Device)?;
+        let mut engine = LocalEngine::new(files, backend, worker, LocalSettings::default())?;
+        let (free, _) = engine
+            .decoder
+            .backend()
+            .memory()
+            .map_err(LoadError::Device)?;
         let config = engine.decoder.config();
-        let shape = CacheShape {
-            layers: config.layers as u32,
-            kv_heads: config.kv_heads as u32,
-            head_dim: config.head_dim as u32,
-        };
-        let token = bytes_per_token(&Recipe::native(), &shape) as usize;
-        let tokens = (free as f64 * CACHE_SHARE) as usize / token.max(1);
-        let slots = tokens / config.context.clamp(1, LONGEST);
-        engine.settings.layout.slots = slots.clamp(1, CUDA_LAYOUT.slots);
+        let tokens = config.context.min(LONGEST);
+        engine.settings.layout = footprint::fitting(config, CUDA_SLOTS, tokens, free);
         Ok(engine)
     }
 }

@@ -1,15 +1,14 @@
 //! One arm: opens it, runs what is left of each panel, proves engagement.
 
+use crate::certify::regenerated_cases;
 use crate::engine::{ArmSetup, BatchLayout, Engine};
 use crate::recipe::Recipe;
-use crate::schema::{ArmRole, CaseTask, Engagement, KvTotals, LayerAbsmax, ManifestArm, PanelCase};
-use crate::score::Parser;
-use crate::store::{CaseKey, RecordLog};
+use crate::schema::{AnswerMode, ArmRole, Engagement, KvTotals, LayerAbsmax, ManifestArm};
+use crate::store::RecordLog;
 
 use super::batch::{Batch, Order, stop_asked};
 use super::engaged::Engaged;
 use super::event::{Event, Sink};
-use super::plan::limited;
 use super::resources::ResourceLog;
 use super::work::PanelWork;
 use super::{Ended, RunError, RunInput, calibration};
@@ -20,7 +19,9 @@ pub(super) struct ArmRun<'a> {
     pub arm: &'a ManifestArm,
     input: &'a RunInput<'a>,
     recipe: Recipe,
-    panels: Vec<(PanelWork<'a>, RecordLog)>,
+    answers: AnswerMode,
+    /// The panels, then the cases of a verified arm that are generated plainly as well.
+    panels: Vec<(RecordLog, PanelWork<'a>)>,
 }
 
 impl<'a> ArmRun<'a> {
@@ -30,36 +31,42 @@ impl<'a> ArmRun<'a> {
             arm: arm.arm.clone(),
             source,
         })?;
-        input.dir.start_arm(&arm.arm)?;
+        let answers = input.answers(arm);
+        input.dir.start_arm(&arm.arm, answers)?;
+        let manifest = input.dir.manifest();
         let mut panels = Vec::new();
         for (name, panel) in input.panels.supported() {
-            let cases = limited(panel.cases.len(), input.dir.manifest().limit);
-            let work = PanelWork {
-                arm: &arm.arm,
-                panel: name,
-                cases: &panel.cases[..cases],
-                hashes: &panel.case_sha256s[..cases],
-                parser: parser(name, &panel.header.parser, &panel.cases)?,
-            };
-            let log = input.dir.record_log(&arm.arm, name, &keys(&work))?;
-            panels.push((work, log));
+            let work = PanelWork::new(&arm.arm, name, panel, manifest.limit)?;
+            panels.push((open_log(input, &work)?, work));
+        }
+        if answers == AnswerMode::Verified {
+            let chosen = regenerated_cases(manifest);
+            let of_panel = |work: &PanelWork<'a>| Some(work.regenerated(chosen.get(work.panel)?));
+            let again: Vec<_> = panels
+                .iter()
+                .filter_map(|(_, work)| of_panel(work))
+                .collect();
+            for work in again {
+                panels.push((open_log(input, &work)?, work));
+            }
         }
         Ok(ArmRun {
             arm,
             input,
             recipe,
+            answers,
             panels,
         })
     }
 
     /// Cases of all panels.
     pub fn total(&self) -> usize {
-        self.panels.iter().map(|(work, _)| work.cases.len()).sum()
+        self.panels.iter().map(|(_, work)| work.cases.len()).sum()
     }
 
     /// Cases that have a record.
     pub fn done(&self) -> usize {
-        self.panels.iter().map(|(_, log)| log.done()).sum()
+        self.panels.iter().map(|(log, _)| log.done()).sum()
     }
 
     /// Whether its recipe has fixed scales.
@@ -81,6 +88,9 @@ impl<'a> ArmRun<'a> {
         layout: BatchLayout,
         sink: &mut Sink<'_>,
     ) -> Result<Ended, RunError> {
+        if self.is_finished()? {
+            return Ok(Ended::Complete);
+        }
         let absmax = match self.absmax(engine, sink)? {
             Absmax::Ready(absmax) => absmax,
             Absmax::Interrupted => return Ok(Ended::Interrupted),
@@ -172,14 +182,20 @@ impl<'a> ArmRun<'a> {
         resources: &mut ResourceLog<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<Ended, RunError> {
-        let (work, log) = &mut self.panels[at];
+        let (log, work) = &mut self.panels[at];
         let total = work.cases.len();
         if log.done() == total {
             return Ok(Ended::Complete);
         }
+        if self.answers == AnswerMode::Verified && !work.is_regenerated() {
+            let dir = self.input.dir;
+            if let Some(control) = dir.manifest().first_control() {
+                work.take_drafts(dir.records(&control.arm, work.panel)?);
+            }
+        }
         sink(&Event::PanelStarted {
             arm: work.arm,
-            panel: work.panel,
+            panel: &work.stored_as,
             total,
             done: log.done(),
         });
@@ -204,7 +220,7 @@ impl<'a> ArmRun<'a> {
         }
         sink(&Event::PanelFinished {
             arm: work.arm,
-            panel: work.panel,
+            panel: &work.stored_as,
         });
         Ok(Ended::Complete)
     }
@@ -217,7 +233,8 @@ impl<'a> ArmRun<'a> {
         engaged: &Engaged<'_>,
     ) -> Result<(), RunError> {
         let mut totals: Option<KvTotals> = None;
-        for (work, _) in &self.panels {
+        let own = |(_, work): &&(RecordLog, PanelWork<'_>)| !work.is_regenerated();
+        for (_, work) in self.panels.iter().filter(own) {
             for record in self.input.dir.records(work.arm, work.panel)? {
                 engaged.check_record(work.panel, &record)?;
                 if let Some(kv) = record.kv {
@@ -239,31 +256,11 @@ enum Absmax {
     Interrupted,
 }
 
-fn keys(work: &PanelWork<'_>) -> Vec<CaseKey> {
-    work.cases
-        .iter()
-        .zip(work.hashes)
-        .map(|(case, hash)| CaseKey {
-            case: case.case.clone(),
-            case_sha256: hash.clone(),
-        })
-        .collect()
-}
-
-/// The decisive parser of a panel with numeric answers.
-fn parser(panel: &str, name: &str, cases: &[PanelCase]) -> Result<Option<Parser>, RunError> {
-    let first = cases.first().map(|case| &case.task);
-    let math = matches!(first, Some(CaseTask::Math { .. }));
-    if !math {
-        return Ok(None);
-    }
-    match Parser::from_name(name) {
-        Some(parser) => Ok(Some(parser)),
-        None => Err(RunError::Parser {
-            panel: panel.to_owned(),
-            found: name.to_owned(),
-        }),
-    }
+fn open_log(input: &RunInput<'_>, work: &PanelWork<'_>) -> Result<RecordLog, RunError> {
+    let log = input
+        .dir
+        .record_log(work.arm, &work.stored_as, &work.keys())?;
+    Ok(log)
 }
 
 /// Fewer slots (or one more than one) and a shorter, odd prompt chunk.

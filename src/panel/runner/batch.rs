@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::{
-    CaseError, Engine, EngineError, GenerateObserver, Generation, Observer, Score, ScoreObserver,
+    CaseError, DraftUse, Engine, EngineError, GenerateObserver, Generation, Observer, Score,
+    ScoreObserver,
 };
 use crate::schema::Record;
 use crate::store::RecordLog;
@@ -119,7 +120,7 @@ impl Collector<'_, '_, '_> {
         let record = slot.insert(record);
         (self.batch.sink)(&Event::CaseFinished {
             arm: work.arm,
-            panel: work.panel,
+            panel: &work.stored_as,
             record,
         });
         self.store(UNSTORED);
@@ -175,6 +176,10 @@ impl Observer for Collector<'_, '_, '_> {
 impl GenerateObserver for Collector<'_, '_, '_> {
     fn generated(&mut self, index: usize, outcome: Result<Generation, CaseError>) {
         self.keep(index, |work, case| work.generated(case, outcome));
+    }
+
+    fn drafted(&mut self, draft: DraftUse) {
+        (self.batch.sink)(&Event::Drafted(draft));
     }
 }
 

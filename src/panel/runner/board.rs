@@ -5,13 +5,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::engine::{BatchLayout, Engine, EngineError};
-use crate::schema::{ArmRole, Manifest, ManifestArm};
+use crate::schema::{Manifest, ManifestArm};
 
 use super::arm::ArmRun;
 use super::batch::stop_asked;
 use super::event::{Event, Sink};
 use super::schedule::{Job, Next, Planned, Schedule};
-use super::{Ended, Open, RunError, RunInput, aa, calibration};
+use super::{Ended, Open, RunError, RunInput, calibration, compare};
 
 /// How often a worker that waits for others looks whether it was asked to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -161,40 +161,22 @@ impl<'a> Board<'a> {
     ) -> Result<Ended, RunError> {
         match task {
             Task::Run(None) => Ok(Ended::Complete),
-            Task::Run(Some(mut run)) => run.run(engine, layout, sink),
-            Task::Compare(arm) => self.compare(arm).map(|()| Ended::Complete),
+            Task::Run(Some(mut run)) => {
+                let ended = run.run(engine, layout, sink)?;
+                if ended == Ended::Complete {
+                    compare::regenerated(self.input.dir, run.arm)?;
+                }
+                Ok(ended)
+            }
+            Task::Compare(arm) => {
+                compare::native(self.input.dir, arm)?;
+                Ok(Ended::Complete)
+            }
             Task::Calibrate(arm) => {
                 let found = calibration::of_run(self.input, &arm.arm, engine, sink)?;
                 Ok(found.map_or(Ended::Interrupted, |_| Ended::Complete))
             }
         }
-    }
-
-    /// The A/A arm against the control: on a built-in worker any difference ends the run.
-    fn compare(&self, second: &ManifestArm) -> Result<(), RunError> {
-        let mut arms = self.manifest.arms.iter();
-        let control = arms.find(|arm| arm.role == ArmRole::Control);
-        let Some(first) = control.filter(|_| self.manifest.worker.kind != "http") else {
-            return Ok(());
-        };
-        let panels = self.manifest.panels.iter();
-        for panel in panels.filter(|panel| panel.file.is_some()) {
-            let (dir, name) = (self.input.dir, &panel.panel);
-            let records = [
-                dir.records(&first.arm, name)?,
-                dir.records(&second.arm, name)?,
-            ];
-            if let Some((case, what)) = aa::first_difference(&records[0], &records[1]) {
-                return Err(RunError::AaDiffers {
-                    panel: name.clone(),
-                    case,
-                    what,
-                    first: first.arm.clone(),
-                    second: second.arm.clone(),
-                });
-            }
-        }
-        Ok(())
     }
 
     /// Arms of one run may come from any worker only if all of them compute alike.

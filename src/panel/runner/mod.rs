@@ -9,6 +9,7 @@ mod arm;
 mod batch;
 mod board;
 mod calibration;
+mod compare;
 mod engaged;
 mod event;
 mod plan;
@@ -25,6 +26,7 @@ use std::thread;
 
 use crate::engine::{BatchLayout, Engine, EngineError};
 use crate::recipe::RecipeError;
+use crate::schema::{AnswerMode, ArmRole, ManifestArm};
 use crate::store::{RunDir, StoreError};
 
 use super::{BuiltPanels, PanelError};
@@ -42,8 +44,23 @@ pub struct RunInput<'a> {
     pub panels: &'a BuiltPanels,
     /// Batch layout of the first worker, for every arm but the A/A one, which gets another.
     pub layout: BatchLayout,
+    /// Candidate arms of a built-in worker verify the control's answers instead of generating
+    /// theirs token by token.
+    pub verify: bool,
     /// Set from outside to stop at the next forward pass, and by the first failure.
     pub stop: &'a AtomicBool,
+}
+
+impl RunInput<'_> {
+    /// How the answers of an arm come about.
+    fn answers(&self, arm: &ManifestArm) -> AnswerMode {
+        let is_built_in = self.dir.manifest().worker.kind != "http";
+        if self.verify && is_built_in && arm.role == ArmRole::Candidate {
+            AnswerMode::Verified
+        } else {
+            AnswerMode::Plain
+        }
+    }
 }
 
 /// How a run ended.
@@ -141,6 +158,22 @@ pub enum RunError {
         /// A/A arm.
         second: String,
     },
+    /// A verified answer is not the one that the arm generates: no figure of the arm can be
+    /// trusted.
+    #[error(
+        "arm {arm}, panel {panel}, case {case}: {what} of the verified answer differs from the \
+         plainly generated one"
+    )]
+    RegenerationDiffers {
+        /// Arm.
+        arm: String,
+        /// Panel.
+        panel: String,
+        /// First case that differs, in plan order.
+        case: String,
+        /// What differs.
+        what: &'static str,
+    },
 }
 
 impl RunError {
@@ -162,7 +195,8 @@ pub type Open<'a> =
     dyn Fn() -> Result<(Box<dyn Engine>, BatchLayout), EngineError> + Send + Sync + 'a;
 
 /// Runs every arm of the manifest that has work left, controls first, then the A/A arm, whose
-/// difference from the control on a built-in worker ends the run before any candidate.
+/// difference from the control on a built-in worker ends the run before any candidate. So does a
+/// verified answer that differs from its plainly generated one.
 ///
 /// # Errors
 /// [`RunError`]; what was finished before stays stored and resumable.

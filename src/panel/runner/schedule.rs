@@ -16,7 +16,7 @@ pub(super) struct Planned {
 /// Something to do. Arms are named by their place in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Job {
-    /// Runs what is left of an arm.
+    /// Runs what is left of an arm, if anything is, and looks at what it stored.
     Arm(usize),
     /// Compares an A/A arm with the control.
     Compare(usize),
@@ -55,6 +55,7 @@ struct Entry {
 /// verify), every comparison of an A/A arm, and the calibration where their scales are fixed.
 pub(super) struct Schedule {
     entries: Vec<Entry>,
+    arms_left: usize,
     stopped: bool,
 }
 
@@ -63,6 +64,7 @@ impl Schedule {
     pub fn new(arms: &[Planned]) -> Self {
         let mut schedule = Schedule {
             entries: Vec::new(),
+            arms_left: 0,
             stopped: false,
         };
         let mut before_candidates = Vec::new();
@@ -93,11 +95,8 @@ impl Schedule {
     }
 
     fn arm(&mut self, at: usize, arm: &Planned, needs: Vec<usize>) -> usize {
-        let number = self.add(Job::Arm(at), needs);
-        if arm.is_finished {
-            self.entries[number].state = State::Done;
-        }
-        number
+        self.arms_left += usize::from(!arm.is_finished);
+        self.add(Job::Arm(at), needs)
     }
 
     fn add(&mut self, job: Job, needs: Vec<usize>) -> usize {
@@ -140,10 +139,9 @@ impl Schedule {
         self.entries.iter().all(done)
     }
 
-    /// Arms that are not finished: more workers than that have nothing to do.
+    /// Arms that were not finished at first: more workers than that would have nothing to do.
     pub fn arms_left(&self) -> usize {
-        let left = |entry: &&Entry| matches!(entry.job, Job::Arm(_)) && entry.state != State::Done;
-        self.entries.iter().filter(left).count()
+        self.arms_left
     }
 }
 

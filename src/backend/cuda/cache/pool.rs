@@ -34,7 +34,7 @@ impl PoolShape {
     /// full cache takes the bytes of its pages and not one more.
     fn slab_pages(&self, pages: usize) -> usize {
         let left = self.most.saturating_sub(pages);
-        (SLAB_BYTES / self.stored.max(1)).min(left).max(1)
+        slab_pages(self.stored).min(left).max(1)
     }
 }
 
@@ -45,6 +45,11 @@ pub struct Pool {
     slabs: Vec<[Buffer; 2]>,
     free: Vec<Page>,
     pages: usize,
+}
+
+/// Pages of a slab that is not cut short.
+pub fn slab_pages(stored: usize) -> usize {
+    (SLAB_BYTES / stored.max(1)).max(1)
 }
 
 impl Pool {

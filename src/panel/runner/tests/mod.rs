@@ -8,6 +8,7 @@ mod kills;
 mod lie;
 mod material;
 mod trouble;
+mod verified;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,6 +35,7 @@ struct World {
     panels: BuiltPanels,
     limit: Option<u32>,
     recipes: &'static [&'static str],
+    verify: bool,
     disk: Arc<dyn Disk>,
 }
 
@@ -57,6 +59,7 @@ impl World {
             panels,
             limit: None,
             recipes: &["AF", "AD"],
+            verify: false,
             disk: Arc::new(SystemDisk),
         }
     }
@@ -109,6 +112,7 @@ impl World {
             dir: &dir,
             panels: &self.panels,
             layout: LAYOUT,
+            verify: self.verify,
             stop,
         };
         run(&input, engine, sink)
