@@ -321,6 +321,8 @@ fn what_was_typed_wrong_is_refused() {
             "expected auto, cpu or cuda",
         ),
         ("--device", "1", "expected the cuda worker"),
+        ("--device", "0,1", "expected the cuda worker"),
+        ("--jobs", "0", "invalid value '0'"),
         (
             "--protocol",
             "tinny",
@@ -617,6 +619,27 @@ fn a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one() {
             .assert();
         verified.code(0);
     }
+}
+
+#[test]
+fn arms_side_by_side_give_the_bytes_of_a_serial_run() {
+    let tiny = Tiny::new();
+    for (out, jobs) in [("serial", "1"), ("beside", "3"), ("many", "9")] {
+        tiny.command("qualify")
+            .args(["--out", out, "--jobs", jobs])
+            .assert()
+            .code(0);
+        assert!(
+            outcome(&tiny.path(out)) == outcome(&tiny.path("serial")),
+            "{out}"
+        );
+    }
+    let verified = assert_cmd::Command::cargo_bin("kvassay")
+        .unwrap()
+        .current_dir(tiny.path("."))
+        .args(["verify", "beside/certificates/AF.json", "--run", "beside"])
+        .assert();
+    verified.code(0);
 }
 
 #[test]

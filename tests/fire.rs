@@ -144,19 +144,26 @@ fn random(state: &mut u64, span: Duration) -> Duration {
 
 #[test]
 fn killed_at_random_moments_it_ends_with_the_same_bytes() {
-    kill(&ARGS);
+    kill(&ARGS, &[]);
+}
+
+#[test]
+fn killed_with_arms_side_by_side_it_ends_with_the_bytes_of_a_serial_run() {
+    kill(&ARGS, &["--jobs", "3"]);
 }
 
 #[test]
 fn killed_with_a_demo_model_it_ends_with_the_same_bytes() {
-    kill(&DEMO_ARGS);
+    kill(&DEMO_ARGS, &[]);
 }
 
-fn kill(args: &[&str]) {
+/// Kills runs with `more` arguments, and compares them with a whole run without.
+fn kill(args: &[&str], more: &[&str]) {
     let tiny = Tiny::new();
     write_small_demo(&tiny);
     let started = Instant::now();
     let whole = complete_with(args, &tiny, "whole");
+    let killed = [args, more].concat();
     let span = started.elapsed() / 3;
     let (mut state, mut kills, mut runs, mut inside) = (8_128, 0, 0, 0);
     while kills < KILLS {
@@ -164,7 +171,7 @@ fn kill(args: &[&str]) {
         runs += 1;
         let mut tries = 0;
         loop {
-            let mut child = start(args, &tiny, &name);
+            let mut child = start(&killed, &tiny, &name);
             // Ever longer, so that a busy machine comes to the end of the run as well.
             let patience = span.mul_f64(1.0 + tries as f64 / 8.0);
             tries += 1;

@@ -36,13 +36,17 @@ impl Prepared {
         let (protocol, data) = (&settings.protocol, &settings.data);
         let panels =
             panel::build(protocol, data, &files.tokenizer, &geometry).map_err(Failure::input)?;
-        let (engine, layout) = open_engine(settings.worker, &files).map_err(load_failure)?;
+        let longest = panels.longest(protocol.calibration.forced_tokens);
+        let (engine, layout) =
+            open_engine(settings.worker, &files, longest).map_err(load_failure)?;
         let others = settings.others.iter();
         Ok(Prepared {
             panels,
             engine,
             layout,
-            others: others.map(|worker| opener(*worker, &files)).collect(),
+            others: others
+                .map(|worker| opener(*worker, &files, longest))
+                .collect(),
         })
     }
 }
@@ -50,6 +54,7 @@ impl Prepared {
 fn open_engine(
     worker: Worker,
     files: &ModelFiles,
+    longest: usize,
 ) -> Result<(Box<dyn Engine>, BatchLayout), LoadError> {
     match worker {
         Worker::Cpu => {
@@ -58,7 +63,7 @@ fn open_engine(
             Ok((Box::new(engine), layout))
         }
         Worker::Cuda { device } => {
-            let engine = LocalEngine::cuda(files, device)?;
+            let engine = LocalEngine::cuda_for(files, device, longest)?;
             let layout = engine.layout();
             Ok((Box::new(engine), layout))
         }
@@ -66,10 +71,10 @@ fn open_engine(
 }
 
 /// Opens the worker when it is needed; a failure names it.
-fn opener(worker: Worker, files: &Arc<ModelFiles>) -> Box<Open<'static>> {
+fn opener(worker: Worker, files: &Arc<ModelFiles>, longest: usize) -> Box<Open<'static>> {
     let files = Arc::clone(files);
     Box::new(move || {
-        open_engine(worker, &files).map_err(|error| {
+        open_engine(worker, &files, longest).map_err(|error| {
             EngineError::Worker(match worker {
                 Worker::Cpu => error.to_string(),
                 Worker::Cuda { device } => format!("GPU {device}: {error}"),

@@ -2,6 +2,7 @@
 
 use crate::engine::BatchLayout;
 use crate::model::ModelConfig;
+use crate::recipe::{CacheShape, PAGE_TOKENS, Recipe, bytes_per_token, cache_bytes};
 
 use super::schedule::LOGIT_ROWS;
 
@@ -50,6 +51,68 @@ pub(super) fn fitting(
         |layout: &&BatchLayout| activations(config, **layout, tokens) <= free / ACTIVATION_PART;
     let smallest = layouts[CHUNKS.len() - 1];
     layouts.iter().find(fits).copied().unwrap_or(smallest)
+}
+
+/// What a run needs of a device at the very least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Least {
+    /// Bytes of all weights.
+    weights: u64,
+    /// Bytes of the native cache of one sequence of `tokens` tokens.
+    cache: u64,
+    /// Bytes of activations in the shortest passes.
+    activations: u64,
+    tokens: usize,
+}
+
+impl Least {
+    /// For weights of `weights` bytes, `slots` sequences side by side and sequences of up to
+    /// `tokens` tokens.
+    pub fn new(config: &ModelConfig, weights: u64, slots: usize, tokens: usize) -> Self {
+        let shape = CacheShape {
+            layers: config.layers as u32,
+            kv_heads: config.kv_heads as u32,
+            head_dim: config.head_dim as u32,
+        };
+        let pages = (tokens as u64).div_ceil(PAGE_TOKENS);
+        let cache = cache_bytes(pages, bytes_per_token(&Recipe::native(), &shape));
+        let shortest = fitting(config, slots, tokens, 0);
+        Least {
+            weights,
+            cache: cache.unwrap_or(u64::MAX),
+            activations: activations(config, shortest, tokens) as u64,
+            tokens,
+        }
+    }
+
+    /// All of it.
+    fn bytes(self) -> u64 {
+        let beside = self.cache.saturating_add(self.activations);
+        self.weights.saturating_add(beside)
+    }
+
+    /// Whether it fits into `free` of `total` bytes of the device `name`.
+    ///
+    /// # Errors
+    /// Says what is free, what is needed and for what, and what would need less.
+    pub fn check(self, name: &str, (free, total): (u64, u64)) -> Result<(), String> {
+        if self.bytes() <= free {
+            return Ok(());
+        }
+        let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64);
+        Err(format!(
+            "{name}: found {} of {} memory free, expected at least {}: {} for weights, {} for the \
+             cache of one sequence of {} tokens, {} for activations; end what else runs on it, \
+             name another GPU by --device, or take shorter panels or a smaller model",
+            gib(free),
+            gib(total),
+            gib(self.bytes()),
+            gib(self.weights),
+            gib(self.cache),
+            self.tokens,
+            gib(self.activations)
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -117,5 +180,40 @@ mod tests {
         assert_eq!(chunk(12 * GIB), 2048);
         assert_eq!(chunk(GIB), 256);
         assert_eq!(fitting(&config, 512, 8192, GIB).slots, 512);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_every_figure() {
+        let config = eight_billion();
+        let weights = 15 << 30;
+        let least = Least::new(&config, weights, 512, 8192);
+        assert_eq!(least.cache, 8192 * 36 * 8 * 512);
+        let shortest = BatchLayout {
+            slots: 512,
+            prefill_chunk: 256,
+        };
+        assert_eq!(
+            least.activations,
+            activations(&config, shortest, 8192) as u64
+        );
+        let needed = least.weights + least.cache + least.activations;
+        assert_eq!(least.check("a GPU", (needed, 1 << 40)), Ok(()));
+        let refusal = least.check("a GPU", (needed - 1, 80 << 30)).unwrap_err();
+        for part in [
+            "a GPU: found ",
+            " of 80.00 GiB memory free",
+            "15.00 GiB for weights",
+            "1.12 GiB for the cache of one sequence of 8192 tokens",
+            "--device",
+            "shorter panels",
+        ] {
+            assert!(refusal.contains(part), "{part}: {refusal}");
+        }
+        // Shorter sequences need less.
+        let short = Least::new(&config, weights, 512, 1000);
+        assert_eq!(short.cache, 1008 * 36 * 8 * 512);
+        assert_eq!(short.check("a GPU", (needed - 1, 80 << 30)), Ok(()));
+        let absurd = Least::new(&config, u64::MAX, 512, usize::MAX / 2);
+        assert!(absurd.check("a GPU", (1 << 60, 1 << 60)).is_err());
     }
 }

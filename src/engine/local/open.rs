@@ -2,13 +2,14 @@
 
 use std::borrow::Borrow;
 
-use crate::backend::Backend;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::cuda::CudaBackend;
-use crate::model::{Decoder, LoadError, ModelFiles, Tokenizer};
+use crate::backend::{Backend, BackendError};
+use crate::model::{Decoder, LoadError, ModelFiles, Tokenizer, weight_bytes};
 use crate::schema::WorkerIdentity;
 
-use super::{LocalEngine, LocalIdentity, LocalSettings, TokenText, footprint};
+use super::footprint::{self, Least};
+use super::{LocalEngine, LocalIdentity, LocalSettings, TokenText};
 
 /// Most sequences side by side on a GPU; fewer run where their pages would not fit.
 const CUDA_SLOTS: usize = 512;
@@ -64,19 +65,40 @@ impl LocalEngine<CpuBackend> {
 }
 
 impl LocalEngine<CudaBackend> {
-    /// The built-in worker on GPU number `device`. Up to 512 sequences run side by side, as many as
+    /// As [`LocalEngine::cuda_for`] with sequences of up to 8,192 tokens, the longest of built-in
+    /// panels.
+    ///
+    /// # Errors
+    /// As [`LocalEngine::cuda_for`].
+    pub fn cuda(files: impl Borrow<ModelFiles>, device: usize) -> Result<Self, LoadError> {
+        Self::cuda_for(files, device, LONGEST)
+    }
+
+    /// The built-in worker on GPU number `device`, for sequences of up to `longest` tokens. Up to 512 sequences run side by side, as many as
     /// have room for the pages that each may need; prompts run in passes of up to 8,192 tokens, as
     /// memory allows.
     ///
     /// # Errors
-    /// As [`LocalEngine::new`], and what is missing for a GPU.
-    pub fn cuda(files: impl Borrow<ModelFiles>, device: usize) -> Result<Self, LoadError> {
+    /// As [`LocalEngine::new`], and what is missing for a GPU: also the memory, before anything is
+    /// loaded.
+    pub fn cuda_for(
+        files: impl Borrow<ModelFiles>,
+        device: usize,
+        longest: usize,
+    ) -> Result<Self, LoadError> {
+        let files = files.borrow();
+        let tokens = files.config.context.min(longest).max(1);
         let backend = CudaBackend::new(device).map_err(LoadError::Device)?;
         let worker = WorkerIdentity {
             kind: "cuda".to_owned(),
             device: backend.device(),
             arithmetic: backend.arithmetic(),
         };
+        let weights = weight_bytes(&files.config, files.weights.as_ref());
+        let (free, total) = backend.memory().map_err(LoadError::Device)?;
+        Least::new(&files.config, weights, CUDA_SLOTS, tokens)
+            .check(&worker.device, (free as u64, total as u64))
+            .map_err(|what| LoadError::Device(BackendError::Device(what)))?;
         let mut engine = LocalEngine::new(files, backend, worker, LocalSettings::default())?;
         let (free, _) = engine
             .decoder
@@ -84,7 +106,6 @@ impl LocalEngine<CudaBackend> {
             .memory()
             .map_err(LoadError::Device)?;
         let config = engine.decoder.config();
-        let tokens = config.context.min(LONGEST);
         engine.settings.layout = footprint::fitting(config, CUDA_SLOTS, tokens, free);
         Ok(engine)
     }

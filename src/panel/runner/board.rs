@@ -22,6 +22,8 @@ pub(super) struct Board<'a> {
     manifest: &'a Manifest,
     /// Arms that the workers can run, in the order of the manifest.
     arms: Vec<&'a ManifestArm>,
+    /// Whether there are workers to stop beside the one that fails.
+    is_shared: bool,
     state: Mutex<State<'a>>,
     changed: Condvar,
 }
@@ -42,8 +44,12 @@ enum Task<'a> {
 }
 
 impl<'a> Board<'a> {
-    /// Opens every arm that the workers can run.
-    pub fn open(input: &'a RunInput<'a>, sink: &mut Sink<'_>) -> Result<Self, RunError> {
+    /// Opens every arm that the workers can run: one worker, or several where it is shared.
+    pub fn open(
+        input: &'a RunInput<'a>,
+        is_shared: bool,
+        sink: &mut Sink<'_>,
+    ) -> Result<Self, RunError> {
         let manifest = input.dir.manifest();
         let (mut arms, mut planned, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for arm in &manifest.arms {
@@ -72,6 +78,7 @@ impl<'a> Board<'a> {
             input,
             manifest,
             arms,
+            is_shared,
             state: Mutex::new(State {
                 schedule: Schedule::new(&planned),
                 runs: runs.into_iter().map(Some).collect(),
@@ -196,9 +203,16 @@ impl<'a> Board<'a> {
     fn fail(&self, error: RunError) {
         let mut state = self.lock();
         state.failure.get_or_insert(error);
-        state.schedule.stop();
-        self.input.stop.store(true, Ordering::Relaxed);
         drop(state);
+        self.stop();
+    }
+
+    /// Lets every worker end at its next forward pass.
+    fn stop(&self) {
+        self.lock().schedule.stop();
+        if self.is_shared {
+            self.input.stop.store(true, Ordering::Relaxed);
+        }
         self.changed.notify_all();
     }
 
@@ -214,9 +228,7 @@ struct Guard<'b, 'a>(&'b Board<'a>);
 impl Drop for Guard<'_, '_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.lock().schedule.stop();
-            self.0.input.stop.store(true, Ordering::Relaxed);
-            self.0.changed.notify_all();
+            self.0.stop();
         }
     }
 }

@@ -205,7 +205,7 @@ pub fn run(
     engine: &mut dyn Engine,
     sink: &mut Sink<'_>,
 ) -> Result<Ended, RunError> {
-    let board = Board::open(input, sink)?;
+    let board = Board::open(input, false, sink)?;
     board.work(engine, input.layout, sink);
     board.end(sink)
 }
@@ -228,7 +228,7 @@ pub fn run_side_by_side(
         let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
         sink(worker, event);
     };
-    let board = Board::open(input, &mut |event| tell(0, event))?;
+    let board = Board::open(input, !others.is_empty(), &mut |event| tell(0, event))?;
     let useful = &others[..board.useful(others.len())];
     thread::scope(|scope| {
         for (worker, open) in (1..).zip(useful) {

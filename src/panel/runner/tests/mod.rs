@@ -1,5 +1,6 @@
 //! The runner against a fake engine: order, records, interruption at every point, A/A.
 
+mod beside;
 mod cuts;
 mod disk;
 mod engaged;
