@@ -76,6 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let request = GenerateRequest {
             prompt_ids: ids[..1].to_vec(),
             max_new_tokens: NEW,
+            draft: Vec::new(),
         };
         let mut count = Count::default();
         let start = Instant::now();

@@ -128,6 +128,28 @@ fn a_folder_with_a_config_is_a_model() {
     );
 }
 
+/// What the binary says of a model's shape, by the head of its text.
+fn shape(model: &str) -> String {
+    let text = stdout(&["memory", model, "--budget", "1MiB"]);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn gguf_files_and_demo_models_are_models() {
+    let tiny = shape("fixtures/gguf/tiny.gguf");
+    assert_eq!(tiny, "tiny: 1 layers, 2 KV heads, head_dim 16");
+    for name in ["tolerant", "sensitive"] {
+        let demo = shape(&format!("demo-{name}"));
+        let folder = shape(&format!("fixtures/demo/{name}"));
+        assert_eq!(demo, format!("demo-{folder}"));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let broken = dir.path().join("broken.gguf");
+    std::fs::write(&broken, "GGUF").unwrap();
+    let message = stderr(&["memory", broken.to_str().unwrap(), "--budget", "1MiB"]);
+    assert!(message.contains("broken.gguf: version"), "{message}");
+}
+
 #[test]
 fn text_and_help() {
     let mut args = vec![

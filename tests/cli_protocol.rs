@@ -264,3 +264,47 @@ fn files_beyond_measure_are_not_read() {
 fn help() {
     insta::assert_snapshot!("protocol_new_help", stdout(&["protocol", "new", "--help"]));
 }
+
+#[test]
+fn resource_limits_are_declared_and_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("limited.toml");
+    let file = path.to_str().unwrap();
+    let text = stdout(&[
+        "protocol",
+        "new",
+        "--name",
+        "limited",
+        "--out",
+        file,
+        "--peak-memory",
+        "76GiB",
+        "--sample-gap",
+        "500",
+    ]);
+    let expected = "every arm: at most 76 GiB of device memory in use, at most 500 ms between two \
+                    samples of it\n";
+    assert!(text.contains(expected), "{text}");
+    let protocol = Protocol::from_toml(&fs::read_to_string(&path).unwrap()).unwrap();
+    let limits = protocol.resource_limits.unwrap();
+    assert_eq!(limits.peak_device_bytes, Some(76 << 30));
+    assert_eq!(limits.largest_sample_gap_ms, Some(500));
+    // What is not given anew stays.
+    let second = dir.path().join("second.json");
+    let text = stdout(&[
+        "protocol",
+        "new",
+        "--name",
+        "second",
+        "--from",
+        file,
+        "--out",
+        second.to_str().unwrap(),
+        "--sample-gap",
+        "100",
+    ]);
+    assert!(
+        text.contains("76 GiB") && text.contains("at most 100 ms"),
+        "{text}"
+    );
+}

@@ -19,7 +19,7 @@ use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::Value;
 
-use tiny::{Tiny, files};
+use tiny::{Tiny, files, outcome};
 
 fn json(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
@@ -70,8 +70,8 @@ fn two_runs_and_a_resumed_run_hold_the_same_bytes() {
             .assert()
             .code(0);
     }
-    let one = files(&tiny.path("one"));
-    assert!(one == files(&tiny.path("two")));
+    let one = outcome(&tiny.path("one"));
+    assert!(one == outcome(&tiny.path("two")));
 
     // A run that lost its tail: half an arm, its engagement and the certificates.
     let two = tiny.path("two");
@@ -85,7 +85,109 @@ fn two_runs_and_a_resumed_run_hold_the_same_bytes() {
         .args(["--out", "two", "--resume"])
         .assert()
         .code(0);
-    assert!(one == files(&two));
+    assert!(one == outcome(&two));
+}
+
+/// Files that may depend on how answers came about: what says so, what follows from it, and the
+/// cases that are generated twice.
+fn says_how(name: &str) -> bool {
+    name.ends_with("start.json")
+        || name.contains(".regenerated.")
+        || name.starts_with("certificates")
+}
+
+#[test]
+fn verified_and_plain_runs_hold_the_same_records() {
+    let root = tempfile::tempdir().unwrap();
+    let run = |out: &str, more: &[&str]| {
+        let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();
+        let assert = kvassay
+            .current_dir(root.path())
+            .args([
+                "qualify", "AD", "SF", "--worker", "cpu", "--limit", "9", "--out", out,
+            ])
+            .args(more)
+            .assert()
+            .code(3);
+        let files = files(&root.path().join(out));
+        (
+            String::from_utf8(assert.get_output().stderr.clone()).unwrap(),
+            files,
+        )
+    };
+    let (verified, first) = run("verified", &[]);
+    let (plain, second) = run("plain", &["--plain"]);
+    let saved: Vec<&str> = verified
+        .lines()
+        .filter(|line| line.contains("decoding steps saved by"))
+        .collect();
+    let arms = ["AD math", "AD retrieval", "SF math", "SF retrieval"];
+    for arm in arms {
+        assert!(
+            saved.iter().any(|line| line.starts_with(arm)),
+            "{arm}: {verified}"
+        );
+    }
+    assert!(!plain.contains("saved"), "{plain}");
+    let results = |files: &BTreeMap<String, Vec<u8>>| -> BTreeMap<String, Vec<u8>> {
+        let results = files.iter().filter(|(name, _)| !says_how(name));
+        results
+            .map(|(name, bytes)| (name.clone(), bytes.clone()))
+            .collect()
+    };
+    assert!(results(&first) == results(&second));
+    let answers = |files: &BTreeMap<String, Vec<u8>>| {
+        let certificate: Value = serde_json::from_slice(&files["certificates/AD.json"]).unwrap();
+        certificate["answers"].clone()
+    };
+    let all = first
+        .keys()
+        .filter(|name| name.starts_with("arms/AD") && name.contains(".regenerated."));
+    assert!(all.count() >= 2);
+    let regenerated = answers(&first)["regenerated"].as_u64().unwrap();
+    assert!((18..=32).contains(&regenerated), "{regenerated}");
+    assert_eq!(
+        answers(&first),
+        serde_json::json!({"mode": "verified", "regenerated": regenerated, "mismatches": 0})
+    );
+    assert_eq!(
+        answers(&second),
+        serde_json::json!({"mode": "plain", "regenerated": 0, "mismatches": 0})
+    );
+    // A run goes on as it began.
+    let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();
+    kvassay
+        .current_dir(root.path())
+        .args([
+            "qualify", "AD", "SF", "--worker", "cpu", "--limit", "9", "--out", "verified",
+        ])
+        .args(["--resume", "--plain"])
+        .assert()
+        .code(2)
+        .stderr(contains(
+            "arms/AD/start.json: answers: found verified, expected plain",
+        ));
+    // A verified answer that is not the arm's own: no certificate, and exit code 4.
+    let records = root.path().join("verified/arms/AD/math.regenerated.jsonl");
+    let text = fs::read_to_string(&records).unwrap();
+    let finish = |text: &str| text.replacen("\"finish\":\"stop\"", "\"finish\":\"length\"", 1);
+    fs::write(&records, finish(&text)).unwrap();
+    assert_ne!(finish(&text), text);
+    for args in [
+        vec!["certify", "verified"],
+        vec![
+            "qualify", "AD", "SF", "--worker", "cpu", "--limit", "9", "--out", "verified",
+            "--resume",
+        ],
+    ] {
+        let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();
+        kvassay
+            .current_dir(root.path())
+            .args(&args)
+            .assert()
+            .code(4)
+            .stderr(contains("finish of the verified answer differs"));
+    }
 }
 
 #[test]
@@ -219,6 +321,8 @@ fn what_was_typed_wrong_is_refused() {
             "expected auto, cpu or cuda",
         ),
         ("--device", "1", "expected the cuda worker"),
+        ("--device", "0,1", "expected the cuda worker"),
+        ("--jobs", "0", "invalid value '0'"),
         (
             "--protocol",
             "tinny",
@@ -493,7 +597,79 @@ fn a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one() {
         .args(["SD", "--out", "run", "--resume"])
         .assert()
         .code(1);
-    assert!(files(&tiny.path("whole")) == files(&tiny.path("run")));
+    assert!(outcome(&tiny.path("whole")) == outcome(&tiny.path("run")));
+
+    // What each of the killed processes took stays written down.
+    for (run, parts) in [("whole", 1), ("run", 3)] {
+        let resources = json(&tiny.path(run).join("arms/native-aa/resources.json"));
+        let found = resources["parts"].as_array().unwrap();
+        assert_eq!(found.len(), parts, "{run}: {resources:#}");
+        let certificate = json(&tiny.path(run).join("certificates/SD.json"));
+        let summary = &certificate["resources"]["native-aa"];
+        assert_eq!(summary["parts"], parts);
+        for part in found {
+            assert!(part["allocations"]["weights"].as_u64() > Some(0));
+            assert!(part["allocations"]["cache"].as_u64() > Some(0));
+        }
+        let verified = assert_cmd::Command::cargo_bin("kvassay")
+            .unwrap()
+            .current_dir(tiny.path("."))
+            .args(["verify", &format!("{run}/certificates/SD.json")])
+            .args(["--run", run])
+            .assert();
+        verified.code(0);
+    }
+}
+
+#[test]
+fn arms_side_by_side_give_the_bytes_of_a_serial_run() {
+    let tiny = Tiny::new();
+    for (out, jobs) in [("serial", "1"), ("beside", "3"), ("many", "9")] {
+        tiny.command("qualify")
+            .args(["--out", out, "--jobs", jobs])
+            .assert()
+            .code(0);
+        assert!(
+            outcome(&tiny.path(out)) == outcome(&tiny.path("serial")),
+            "{out}"
+        );
+    }
+    let verified = assert_cmd::Command::cargo_bin("kvassay")
+        .unwrap()
+        .current_dir(tiny.path("."))
+        .args(["verify", "beside/certificates/AF.json", "--run", "beside"])
+        .assert();
+    verified.code(0);
+}
+
+#[test]
+fn a_crossed_resource_limit_is_incomplete_and_names_limit_and_figure() {
+    let tiny = Tiny::new();
+    let mut protocol = tiny::protocol();
+    protocol["resource_limits"] = serde_json::json!({"peak_device_bytes": 1000});
+    fs::write(tiny.protocol(), protocol.to_string()).unwrap();
+    tiny.command("qualify")
+        .args(["SD", "--out", "run"])
+        .assert()
+        .code(3)
+        .stdout(contains("incomplete (resource_limit"))
+        .stdout(contains("peak_device_bytes allows 1000"));
+    let certificate = json(&tiny.path("run/certificates/SD.json"));
+    let sampled = &certificate["resources"]["SD"]["sampled"];
+    if cfg!(target_os = "linux") {
+        assert_eq!(sampled["scope"], "process");
+        assert!(sampled["peak_bytes"].as_u64() > Some(1000));
+        assert!(sampled["samples"].as_u64() > Some(0));
+    }
+    // Without what an arm took, nothing shows that it kept the limit.
+    fs::remove_file(tiny.path("run/arms/SD/resources.json")).unwrap();
+    assert_cmd::Command::cargo_bin("kvassay")
+        .unwrap()
+        .current_dir(tiny.path("."))
+        .args(["verify", "run/certificates/SD.json", "--run", "run"])
+        .assert()
+        .code(5)
+        .stdout(contains("arms/SD/resources.json"));
 }
 
 #[test]

@@ -101,6 +101,7 @@ fn run(family: Family, recipes: &[&str], lie: Lie) -> Result<Ended, RunError> {
         dir: &dir,
         panels: &panels,
         layout: layout(SLOTS, 10),
+        verify: true,
         stop: &AtomicBool::new(false),
     };
     let engine: &mut dyn Engine = &mut engine;

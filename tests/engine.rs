@@ -29,6 +29,7 @@ fn prompt(length: usize, max_new_tokens: u32) -> GenerateRequest {
     GenerateRequest {
         prompt_ids: Noise(length as u64).ids(length, 61),
         max_new_tokens,
+        draft: Vec::new(),
     }
 }
 
@@ -233,6 +234,7 @@ fn bad_cases_fail_alone() {
     let foreign = GenerateRequest {
         prompt_ids: vec![3, 61],
         max_new_tokens: 4,
+        draft: Vec::new(),
     };
     let requests = [
         prompt(0, 4),
@@ -285,6 +287,7 @@ fn only_token_7_fails(mut engine: LocalEngine<Oracle>, word: &str) {
         .map(|prompt_ids| GenerateRequest {
             prompt_ids,
             max_new_tokens: 5,
+            draft: Vec::new(),
         })
         .collect();
     let windows: Vec<ScoreRequest> = requests

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use kvassay::schema::{PanelPlan, builtin_protocol};
-use tiny::{Tiny, files};
+use tiny::{Tiny, files, outcome};
 
 /// What is run, but for `--out`, and the exit code of a complete run.
 const ARGS: [&str; 12] = [
@@ -92,7 +92,7 @@ fn complete(tiny: &Tiny, out: &str) -> BTreeMap<String, Vec<u8>> {
 fn complete_with(args: &[&str], tiny: &Tiny, out: &str) -> BTreeMap<String, Vec<u8>> {
     let output = command_with(args, tiny, out).output().unwrap();
     assert_eq!(output.status.code(), Some(COMPLETE), "{}", stderr(&output));
-    files(&tiny.path(out))
+    outcome(&tiny.path(out))
 }
 
 fn stderr(output: &Output) -> String {
@@ -144,19 +144,26 @@ fn random(state: &mut u64, span: Duration) -> Duration {
 
 #[test]
 fn killed_at_random_moments_it_ends_with_the_same_bytes() {
-    kill(&ARGS);
+    kill(&ARGS, &[]);
+}
+
+#[test]
+fn killed_with_arms_side_by_side_it_ends_with_the_bytes_of_a_serial_run() {
+    kill(&ARGS, &["--jobs", "3"]);
 }
 
 #[test]
 fn killed_with_a_demo_model_it_ends_with_the_same_bytes() {
-    kill(&DEMO_ARGS);
+    kill(&DEMO_ARGS, &[]);
 }
 
-fn kill(args: &[&str]) {
+/// Kills runs with `more` arguments, and compares them with a whole run without.
+fn kill(args: &[&str], more: &[&str]) {
     let tiny = Tiny::new();
     write_small_demo(&tiny);
     let started = Instant::now();
     let whole = complete_with(args, &tiny, "whole");
+    let killed = [args, more].concat();
     let span = started.elapsed() / 3;
     let (mut state, mut kills, mut runs, mut inside) = (8_128, 0, 0, 0);
     while kills < KILLS {
@@ -164,7 +171,7 @@ fn kill(args: &[&str]) {
         runs += 1;
         let mut tries = 0;
         loop {
-            let mut child = start(args, &tiny, &name);
+            let mut child = start(&killed, &tiny, &name);
             // Ever longer, so that a busy machine comes to the end of the run as well.
             let patience = span.mul_f64(1.0 + tries as f64 / 8.0);
             tries += 1;
@@ -179,10 +186,10 @@ fn kill(args: &[&str]) {
             kills += 1;
             if tiny.path(&name).exists() {
                 inside += 1;
-                assert_beginning(&files(&tiny.path(&name)), &whole);
+                assert_beginning(&outcome(&tiny.path(&name)), &whole);
             }
         }
-        assert!(files(&tiny.path(&name)) == whole, "{name}: other bytes");
+        assert!(outcome(&tiny.path(&name)) == whole, "{name}: other bytes");
     }
     assert!(inside > KILLS / 8, "{inside} kills hit a run directory");
     println!("{kills} kills in {runs} runs, {inside} of them with a run directory");
@@ -213,7 +220,7 @@ fn a_file_size_limit_is_an_error_and_no_obstacle_to_a_resume() {
             error.contains(&out) && error.contains("too large"),
             "{error}"
         );
-        assert_beginning(&files(&tiny.path(&out)), &whole);
+        assert_beginning(&outcome(&tiny.path(&out)), &whole);
         assert!(complete(&tiny, &out) == whole, "{out}: other bytes");
     }
     assert!(refused >= 4, "{refused} limits were felt");
@@ -254,7 +261,7 @@ fn a_full_file_system_is_an_error_and_no_obstacle_to_a_resume() {
             "{}",
             read("second")
         );
-        assert!(files(&tiny.path("copy")) == whole, "{size}: other bytes");
+        assert!(outcome(&tiny.path("copy")) == whole, "{size}: other bytes");
         fs::remove_dir_all(tiny.path("copy")).unwrap();
         fs::remove_dir(tiny.path("run")).unwrap();
     }

@@ -61,6 +61,7 @@ fn prompts() -> Vec<GenerateRequest> {
         .map(|length| GenerateRequest {
             prompt_ids: Noise(length as u64 + 70).ids(length, 61),
             max_new_tokens: 3 + length as u32 % 20,
+            draft: Vec::new(),
         })
         .collect()
 }

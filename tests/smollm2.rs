@@ -41,6 +41,7 @@ fn requests(files: &ModelFiles) -> Vec<GenerateRequest> {
         .map(|(question, _)| GenerateRequest {
             prompt_ids: ids(question),
             max_new_tokens: 24,
+            draft: Vec::new(),
         })
         .collect()
 }
@@ -107,6 +108,7 @@ fn greedy_text_is_that_of_llama_cpp() {
                 .encode_text(case["prompt"].as_str().unwrap())
                 .unwrap(),
             max_new_tokens: golden["max_new_tokens"].as_u64().unwrap() as u32,
+            draft: Vec::new(),
         })
         .collect();
     let mut engine = LocalEngine::cpu(files).unwrap();

@@ -8,11 +8,16 @@
 mod conformance;
 pub mod cpu;
 pub mod cuda;
+mod ledger;
+mod meter;
 mod projections;
 mod storage;
 pub mod timing;
 
 use std::sync::Arc;
+
+pub use ledger::{Held, Ledger, PURPOSES, Purpose};
+pub use meter::{Gauge, Meter};
 
 use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::{KvTotals, LayerAbsmax};
@@ -136,6 +141,9 @@ pub trait Backend {
     /// Arithmetic, e.g. `f32`.
     fn arithmetic(&self) -> String;
 
+    /// What it takes of the device, now and from then on.
+    fn meter(&self) -> Meter;
+
     /// Takes over a projection weight `[out, inner]`.
     fn weight(
         &self,
@@ -169,6 +177,17 @@ pub trait Backend {
 
     /// Allocates a cache, or refuses the recipe by name.
     fn cache(&self, layout: &CacheLayout) -> Result<Self::Cache, BackendError>;
+
+    /// Most tokens of all slots together that a cache of this layout can hold in the memory that
+    /// is free now, if `reserved` bytes of it are left alone; `None` where memory sets no limit
+    /// that could be planned for.
+    fn cache_tokens_limit(
+        &self,
+        _layout: &CacheLayout,
+        _reserved: usize,
+    ) -> Result<Option<usize>, BackendError> {
+        Ok(None)
+    }
 
     /// `x[i] = table[ids[i]]`.
     fn embed(

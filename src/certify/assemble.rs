@@ -15,7 +15,9 @@ use super::evidence::Evidence;
 use super::findings::{Finding, decide};
 use super::outlook::outlook;
 use super::rescore::{FrozenParsers, Rescore};
-use super::{CertifyError, Reason, caveats, check, counts, degradation, engagement};
+use super::{
+    CertifyError, Reason, caveats, check, counts, degradation, engagement, regenerated, resources,
+};
 
 /// Computes the certificate of the candidate arm `candidate`; pure. Outputs are scored again with
 /// the parsers that the panels name.
@@ -41,9 +43,11 @@ pub fn certify_with(
     check::check(evidence)?;
     let trial = Trial::new(candidate, evidence)?;
     let aa = aa::compare(&trial)?;
+    let regenerated = regenerated::compare(&trial)?;
     let panels = compare::panels(&trial, scorer)?;
     compare::rescore_aa(&trial, scorer)?;
-    let findings = findings(&trial, &panels, &aa);
+    let mut findings = findings(&trial, &panels, &aa);
+    findings.extend(regenerated.findings);
     let undeclared = |finding: &Finding| finding.reason.verdict() == Verdict::Descriptive;
     let is_declared = !findings.iter().any(undeclared);
     let manifest = &evidence.manifest;
@@ -59,6 +63,7 @@ pub fn certify_with(
         model: manifest.model.clone(),
         worker: manifest.worker.clone(),
         memory: memory(&recipe),
+        resources: resources::summaries(&trial),
         recipe,
         objectives: Objectives {
             preservation: objective(ObjectiveName::Preservation, &trial, &panels, &findings),
@@ -72,6 +77,7 @@ pub fn certify_with(
         evidence: files(&trial),
         caveats: caveats::caveats(&trial, &panels, &aa),
         aa: aa.result,
+        answers: regenerated.result,
     })
 }
 
@@ -84,6 +90,7 @@ fn findings(trial: &Trial<'_>, panels: &[PanelResult<'_>], aa: &Aa) -> Vec<Findi
             .iter()
             .flat_map(|panel| panel.findings.iter().cloned()),
     );
+    findings.extend(resources::findings(trial));
     let is_complete = panels.iter().all(PanelResult::is_complete);
     if trial.arm.unsupported.is_none() {
         findings.extend(engagement::findings(trial, is_complete));

@@ -63,6 +63,9 @@ pub enum CertifyError {
     /// Native differs from native on a worker that promises the same bits.
     #[error(transparent)]
     AaDiffers(#[from] Box<AaDifference>),
+    /// A verified answer differs from the plainly generated one.
+    #[error(transparent)]
+    RegenerationDiffers(#[from] Box<RegenerationDifference>),
 }
 
 /// A record that contradicts its own output or its case.
@@ -109,11 +112,30 @@ pub struct AaDifference {
     pub count: usize,
 }
 
+/// A verified answer that differs from what the arm generates plainly.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "arm {arm}, panel {panel}, case {case}: {what} of the verified answer differs from the plainly \
+     generated one; {count} such records in this panel"
+)]
+pub struct RegenerationDifference {
+    /// Arm.
+    pub arm: String,
+    /// Panel.
+    pub panel: String,
+    /// First case that differs, in plan order.
+    pub case: String,
+    /// What differs.
+    pub what: &'static str,
+    /// Records of this panel that differ.
+    pub count: usize,
+}
+
 impl CertifyError {
     /// Whether the worker or the system failed (exit code 4).
     pub fn is_system(&self) -> bool {
         match self {
-            CertifyError::AaDiffers(_) => true,
+            CertifyError::AaDiffers(_) | CertifyError::RegenerationDiffers(_) => true,
             CertifyError::Store(error) => error.is_system(),
             _ => false,
         }

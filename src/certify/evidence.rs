@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::schema::{
     ArmStart, Calibration, CaseTask, CertificateProtocol, Engagement, FileDigest, IMPORT_WORKER,
-    ImportReport, Manifest, PanelHeader, Record,
+    ImportReport, Manifest, PanelHeader, Record, Resources,
 };
 
 /// The evidence of one run.
@@ -51,11 +51,15 @@ pub struct GoldCase {
 pub struct ArmEvidence {
     /// Records by panel name, in any order.
     pub records: BTreeMap<String, Vec<Record>>,
+    /// Records of verified cases that were generated plainly as well, by panel name.
+    pub regenerated: BTreeMap<String, Vec<Record>>,
     /// What stood before the first record; absent where nothing was written down.
     pub start: Option<ArmStart>,
     /// Proof of engagement.
     pub engagement: Option<Engagement>,
-    /// Record, start and engagement files.
+    /// What it took of the machine; absent where nothing was written down.
+    pub resources: Option<Resources>,
+    /// Record, start, engagement and resource files.
     pub files: Vec<FileDigest>,
 }
 

@@ -47,6 +47,10 @@ pub enum Reason {
     Limit,
     /// The protocol has no panel of a kind that the objective rests on.
     NoPanel,
+    /// An arm took more of the machine than the protocol allows.
+    ResourceLimit,
+    /// Nothing says what an arm took of the machine, which the protocol limits.
+    ResourcesUnknown,
     /// Nothing proves that the recipe was engaged.
     EngagementUnproved,
     /// The control answers too little to lose anything.
@@ -61,7 +65,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, the gravest first.
-    pub const ALL: [Reason; 23] = [
+    pub const ALL: [Reason; 25] = [
         Reason::ArmUnsupported,
         Reason::PanelUnsupported,
         Reason::ProtocolChanged,
@@ -80,6 +84,8 @@ impl Reason {
         Reason::FewerCases,
         Reason::Limit,
         Reason::NoPanel,
+        Reason::ResourceLimit,
+        Reason::ResourcesUnknown,
         Reason::EngagementUnproved,
         Reason::ControlTooWeak,
         Reason::ControlNoise,
@@ -111,7 +117,9 @@ impl Reason {
             | Reason::MissingRecords
             | Reason::FewerCases
             | Reason::Limit
-            | Reason::NoPanel => Verdict::Incomplete,
+            | Reason::NoPanel
+            | Reason::ResourceLimit
+            | Reason::ResourcesUnknown => Verdict::Incomplete,
             Reason::EngagementUnproved
             | Reason::ControlTooWeak
             | Reason::ControlNoise
@@ -141,6 +149,8 @@ impl Reason {
             Reason::FewerCases => "fewer_cases",
             Reason::Limit => "limit",
             Reason::NoPanel => "no_panel",
+            Reason::ResourceLimit => "resource_limit",
+            Reason::ResourcesUnknown => "resources_unknown",
             Reason::EngagementUnproved => "engagement_unproved",
             Reason::ControlTooWeak => "control_too_weak",
             Reason::ControlNoise => "control_noise",

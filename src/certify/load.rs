@@ -7,10 +7,13 @@ use crate::schema::{
     ArmRole, Calibration, FileDigest, ManifestArm, ModelIdentity, PANEL_SCHEMA, PanelCase,
     PanelHeader, sha256_hex,
 };
-use crate::store::{CALIBRATION_FILE, IMPORT_FILE, MANIFEST_FILE, RunDir, start_path};
+use crate::store::{
+    CALIBRATION_FILE, IMPORT_FILE, MANIFEST_FILE, RunDir, resources_path, start_path,
+};
 
 use super::CertifyError;
 use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
+use super::regenerated::regenerated_name;
 
 /// Reads everything that certificates of the run in `dir` rest on.
 ///
@@ -110,6 +113,10 @@ fn load_arm<'a>(
             evidence.records.insert(panel.clone(), stored.records);
             evidence.files.push(stored.file);
         }
+        if let Some(stored) = dir.stored_records(arm, &regenerated_name(panel))? {
+            evidence.regenerated.insert(panel.clone(), stored.records);
+            evidence.files.push(stored.file);
+        }
     }
     evidence.start = dir.arm_start(arm)?;
     if evidence.start.is_some() {
@@ -120,6 +127,10 @@ fn load_arm<'a>(
         evidence
             .files
             .push(dir.file_digest(&format!("arms/{arm}/engagement.json"))?);
+    }
+    evidence.resources = dir.resources(arm)?;
+    if evidence.resources.is_some() {
+        evidence.files.push(dir.file_digest(&resources_path(arm))?);
     }
     Ok(evidence)
 }

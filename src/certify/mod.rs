@@ -27,7 +27,9 @@ mod outcomes;
 mod outlook;
 mod pairs;
 mod plan;
+mod regenerated;
 mod rescore;
+mod resources;
 mod rules;
 pub mod verify;
 
@@ -42,7 +44,7 @@ pub use contrast::{
     CONFIDENCE, ComparedRun, Comparison, Contrast, ContrastCounts, ContrastError, ContrastMethod,
     Direction, EndpointFamily, GivenRun, Lack, MissingContrast, contrasts, contrasts_with,
 };
-pub use error::{AaDifference, CertifyError, Mismatch};
+pub use error::{AaDifference, CertifyError, Mismatch, RegenerationDifference};
 pub use evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 pub use findings::Reason;
 pub use load::load;
@@ -51,4 +53,5 @@ pub use outlook::{POWERS, outlook};
 pub use plan::{
     Assumptions, ObjectivePower, Probability, RulePower, objective_powers, rule_powers,
 };
+pub use regenerated::{REGENERATED_CASES, record_difference, regenerated_cases, regenerated_name};
 pub use rescore::{MathScore, Rescore};

@@ -1,9 +1,11 @@
-//! The cache shape of a model, from its Hugging Face `config.json`.
+//! The cache shape of a model: from its Hugging Face `config.json`, whatever its family, or as it is
+//! loaded from a GGUF file or from the binary.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::model::{ModelConfig, ModelError, ModelSource};
 use crate::recipe::CacheShape;
 
 /// More layers than any model has; keeps sums over layers small.
@@ -20,12 +22,9 @@ pub enum GeometryError {
         /// Why.
         source: std::io::Error,
     },
-    /// A file that is no JSON config.
-    #[error("{path}: found a GGUF file, expected a config.json or a folder with one")]
-    Gguf {
-        /// The file.
-        path: PathBuf,
-    },
+    /// A GGUF file that cannot be read or loaded.
+    #[error(transparent)]
+    Model(#[from] ModelError),
     /// JSON of another form.
     #[error("{path}: expected a model config")]
     Json {
@@ -48,6 +47,15 @@ pub enum GeometryError {
     },
 }
 
+impl GeometryError {
+    fn read(path: &Path, source: std::io::Error) -> Self {
+        GeometryError::Read {
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
 /// A model's name and cache shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelShape {
@@ -57,31 +65,48 @@ pub struct ModelShape {
     pub shape: CacheShape,
 }
 
-/// Reads the cache shape of a model: a `config.json` (under any name) or a folder with one.
+/// Reads the cache shape of a model: a `config.json` (under any name) or a folder with one, a GGUF
+/// file, or a demo model by its name.
 ///
 /// # Errors
 /// [`GeometryError`] names the file and the field.
 pub fn read(model: &Path) -> Result<ModelShape, GeometryError> {
+    let source = ModelSource::parse(model);
+    let is_gguf = model
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    if is_gguf || matches!(source, ModelSource::Demo(_)) {
+        if let ModelSource::Path(path) = &source {
+            let readable = std::fs::File::open(path);
+            readable.map_err(|error| GeometryError::read(path, error))?;
+        }
+        let config = source.config()?;
+        return Ok(ModelShape {
+            name: model_name(model),
+            shape: shape_of(&config),
+        });
+    }
     let path = if model.is_dir() {
         model.join("config.json")
     } else {
         model.to_owned()
     };
-    if path
-        .extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
-    {
-        return Err(GeometryError::Gguf { path });
-    }
-    let bytes = std::fs::read(&path).map_err(|source| GeometryError::Read {
-        path: path.clone(),
-        source,
-    })?;
+    let bytes = std::fs::read(&path).map_err(|error| GeometryError::read(&path, error))?;
     let shape = parse(&bytes).map_err(|problem| problem.at(&path))?;
     Ok(ModelShape {
         name: model_name(&path),
         shape,
     })
+}
+
+/// Config dimensions are read as 32-bit numbers.
+fn shape_of(config: &ModelConfig) -> CacheShape {
+    let u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    CacheShape {
+        layers: u32(config.layers),
+        kv_heads: u32(config.kv_heads),
+        head_dim: u32(config.head_dim),
+    }
 }
 
 fn model_name(path: &Path) -> String {

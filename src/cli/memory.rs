@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use crate::recipe::{self, CacheShape, NAMED, PAGE_TOKENS, Recipe};
 
-use super::geometry::{self, ModelShape};
+use super::geometry::{self, GeometryError, ModelShape};
 use super::output::{self, Format};
+use super::prepare::model_failure;
 use super::size::Size;
 use super::{Exit, Failure};
 
@@ -20,7 +21,8 @@ const MEMORY_SCHEMA: &str = "kvassay.memory/1";
 /// Arguments of `kvassay memory`.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// A config.json or a folder with one.
+    /// A config.json or a folder with one, a GGUF file, or one of the built-in models demo-tolerant
+    /// and demo-sensitive.
     model: PathBuf,
     /// Bytes that the cache may take, such as 40GiB.
     #[arg(long, value_name = "SIZE")]
@@ -86,7 +88,8 @@ struct Row {
 /// Runs the command.
 ///
 /// # Errors
-/// Exit 2 for a recipe, size or model config that is refused.
+/// Exit 2 for a recipe, size or model config that is refused, 3 for a GGUF file of a model that no
+/// worker runs.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let report = report(&resolve(args)?);
     match args.format {
@@ -97,7 +100,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
 }
 
 fn resolve(args: &Args) -> Result<Settings, Failure> {
-    let model = geometry::read(&args.model).map_err(Failure::input)?;
+    let model = geometry::read(&args.model).map_err(|error| match error {
+        GeometryError::Model(error) => model_failure(error),
+        other => Failure::input(other),
+    })?;
     if args.reserve > args.budget {
         return Err(Failure::input(anyhow!(
             "--reserve: found {}, expected no more than the budget of {}",
@@ -151,9 +157,7 @@ fn report(settings: &Settings) -> Report {
             saved: recipe::saved(bytes_per_token, native),
             blocks: capacity.blocks,
             token_slots: capacity.token_slots,
-            equal_slots_bytes: equal
-                .checked_mul(PAGE_TOKENS)
-                .and_then(|tokens| tokens.checked_mul(bytes_per_token)),
+            equal_slots_bytes: recipe::cache_bytes(equal, bytes_per_token),
         }
     };
     Report {

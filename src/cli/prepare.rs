@@ -1,8 +1,11 @@
 //! Opens what a run needs before anything is written: model, panels, engine.
 
+use std::sync::Arc;
+
 use crate::backend::cpu::claim_thread;
-use crate::engine::{BatchLayout, Engine, LocalEngine};
-use crate::model::{LoadError, ModelError};
+use crate::engine::{BatchLayout, Engine, EngineError, LocalEngine};
+use crate::model::{LoadError, ModelError, ModelFiles};
+use crate::panel::runner::Open;
 use crate::panel::{self, BuiltPanels};
 
 use super::Failure;
@@ -16,38 +19,68 @@ pub(super) struct Prepared {
     pub engine: Box<dyn Engine>,
     /// Batch layout of every arm but the A/A one.
     pub layout: BatchLayout,
+    /// Workers that run arms beside it, not opened yet.
+    pub others: Vec<Box<Open<'static>>>,
 }
 
 impl Prepared {
     /// Reads the model's small files, builds the panels, then loads the weights.
     pub fn open(settings: &ModelSettings) -> Result<Self, Failure> {
-        // Before anything runs in parallel: reading a model already does.
-        if settings.worker == Worker::Cpu {
+        // Before anything runs in parallel: reading a model already does. Beside other engines
+        // this thread may wait, and must not be one of those that do everybody's work.
+        if settings.worker == Worker::Cpu && settings.others.is_empty() {
             claim_thread().map_err(Failure::worker)?;
         }
-        let files = settings.model.open().map_err(model_failure)?;
+        let files = Arc::new(settings.model.open().map_err(model_failure)?);
         let geometry = files.identity().geometry;
         let (protocol, data) = (&settings.protocol, &settings.data);
         let panels =
             panel::build(protocol, data, &files.tokenizer, &geometry).map_err(Failure::input)?;
-        let (engine, layout): (Box<dyn Engine>, _) = match settings.worker {
-            Worker::Cpu => {
-                let engine = LocalEngine::cpu(files).map_err(load_failure)?;
-                let layout = engine.layout();
-                (Box::new(engine), layout)
-            }
-            Worker::Cuda { device } => {
-                let engine = LocalEngine::cuda(files, device).map_err(load_failure)?;
-                let layout = engine.layout();
-                (Box::new(engine), layout)
-            }
-        };
+        let longest = panels.longest(protocol.calibration.forced_tokens);
+        let (engine, layout) =
+            open_engine(settings.worker, &files, longest).map_err(load_failure)?;
+        let others = settings.others.iter();
         Ok(Prepared {
             panels,
             engine,
             layout,
+            others: others
+                .map(|worker| opener(*worker, &files, longest))
+                .collect(),
         })
     }
+}
+
+fn open_engine(
+    worker: Worker,
+    files: &ModelFiles,
+    longest: usize,
+) -> Result<(Box<dyn Engine>, BatchLayout), LoadError> {
+    match worker {
+        Worker::Cpu => {
+            let engine = LocalEngine::cpu(files)?;
+            let layout = engine.layout();
+            Ok((Box::new(engine), layout))
+        }
+        Worker::Cuda { device } => {
+            let engine = LocalEngine::cuda_for(files, device, longest)?;
+            let layout = engine.layout();
+            Ok((Box::new(engine), layout))
+        }
+    }
+}
+
+/// Opens the worker when it is needed; a failure names it.
+fn opener(worker: Worker, files: &Arc<ModelFiles>, longest: usize) -> Box<Open<'static>> {
+    let files = Arc::clone(files);
+    Box::new(move || {
+        open_engine(worker, &files, longest).map_err(|error| {
+            EngineError::Worker(match worker {
+                Worker::Cpu => error.to_string(),
+                Worker::Cuda { device } => format!("GPU {device}: {error}"),
+            })
+        })
+    })
 }
 
 /// What a checkpoint asks and no worker applies is unsupported (3); anything else wrong with its

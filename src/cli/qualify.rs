@@ -38,6 +38,14 @@ pub struct Args {
     /// Run only the first N cases of each panel. Certificates are then incomplete.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
+    /// Engines of the cpu worker that run arms side by side, each with the model in memory.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub jobs: u32,
+    /// Generate every answer token by token. By default candidates verify the control's answer:
+    /// its tokens are fed at once and taken over as far as the candidate agrees, which gives the
+    /// same records sooner; 32 cases of each candidate are generated plainly as well.
+    #[arg(long)]
+    pub plain: bool,
     /// Objective that the named recipes must hold besides the protocol's own.
     #[arg(long, value_enum, requires = "recipes")]
     pub require: Option<Require>,
@@ -72,12 +80,16 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         dir: &dir,
         panels: &prepared.panels,
         layout: prepared.layout,
+        verify: !settings.plain,
         stop: interrupt::stop_flag()?,
     };
     let mut progress = Progress::stderr();
-    let ended = runner::run(&input, prepared.engine.as_mut(), &mut |event| {
-        progress.event(event)
-    })
+    let ended = runner::run_side_by_side(
+        &input,
+        prepared.engine.as_mut(),
+        &prepared.others,
+        &mut |worker, event| progress.event_of(worker, event),
+    )
     .map_err(failure)?;
     if ended == Ended::Interrupted {
         return Err(interrupted(&path));
@@ -138,10 +150,13 @@ pub(super) fn failure(error: RunError) -> Failure {
         RunError::Engine {
             source: EngineError::Unsupported(_),
             ..
-        } => Failure::unsupported(error),
-        RunError::Engine { .. } | RunError::AaDiffers { .. } | RunError::NotEngaged { .. } => {
-            Failure::worker(error)
         }
+        | RunError::Open(EngineError::Unsupported(_)) => Failure::unsupported(error),
+        RunError::Engine { .. }
+        | RunError::Open(_)
+        | RunError::AaDiffers { .. }
+        | RunError::RegenerationDiffers { .. }
+        | RunError::NotEngaged { .. } => Failure::worker(error),
         RunError::Store(store) if store.is_system() => Failure::worker(error),
         RunError::Panel(panel) if panel.is_system() => Failure::worker(error),
         RunError::Store(_)
@@ -182,5 +197,12 @@ mod tests {
             what: text(),
         };
         assert_eq!(failure(not_engaged).exit.code(), 4);
+        let differs = RunError::RegenerationDiffers {
+            arm: text(),
+            panel: text(),
+            case: text(),
+            what: "output",
+        };
+        assert_eq!(failure(differs).exit.code(), 4);
     }
 }

@@ -35,9 +35,9 @@ pub struct ModelArgs {
     /// What runs the model: cpu, cuda, or auto, which is cuda where the driver sees a GPU.
     #[arg(long, value_name = "auto|cpu|cuda", default_value = "auto")]
     pub worker: String,
-    /// Number of the GPU.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub device: usize,
+    /// Numbers of the GPUs, which run arms side by side [default: every GPU].
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    pub device: Vec<usize>,
     /// Folder with gsm8k/ and wikipedia/ [default: $KVASSAY_DATA, else the cache folder].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -64,6 +64,8 @@ pub(super) struct ModelSettings {
     pub protocol: Protocol,
     /// Worker.
     pub worker: Worker,
+    /// Workers that run arms beside it.
+    pub others: Vec<Worker>,
     /// Source data.
     pub data: DataDir,
 }
@@ -71,7 +73,7 @@ pub(super) struct ModelSettings {
 impl ModelSettings {
     /// Checks what was typed.
     pub fn resolve(args: &ModelArgs) -> Result<Self, Failure> {
-        let worker = worker(&args.worker, args.device).map_err(Failure::input)?;
+        let (worker, others) = workers(&args.worker, &args.device).map_err(Failure::input)?;
         let model = model_source(&args.model)?;
         let protocol = args
             .protocol
@@ -82,6 +84,7 @@ impl ModelSettings {
             model,
             protocol,
             worker,
+            others,
             data: DataDir::resolve(args.data.as_deref()).map_err(Failure::input)?,
         })
     }
@@ -104,12 +107,15 @@ pub(super) struct QualifySettings {
     pub resume: bool,
     /// `--limit`.
     pub limit: Option<u32>,
+    /// `--plain`.
+    pub plain: bool,
 }
 
 impl QualifySettings {
     /// Checks what was typed.
     pub fn resolve(args: &QualifyArgs) -> Result<Self, Failure> {
-        let model = ModelSettings::resolve(&args.model)?;
+        let mut model = ModelSettings::resolve(&args.model)?;
+        run_beside(&mut model, args.jobs).map_err(Failure::input)?;
         let named = named_recipes(&args.recipes, &model.protocol).map_err(Failure::input)?;
         one_control(&model.protocol).map_err(Failure::input)?;
         let candidates = if named.is_empty() {
@@ -125,6 +131,7 @@ impl QualifySettings {
             out: args.out.clone(),
             resume: args.resume,
             limit: args.limit,
+            plain: args.plain,
         })
     }
 
@@ -231,19 +238,44 @@ fn one_control(protocol: &Protocol) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The worker that was typed, or that this machine has.
-pub(super) fn worker(text: &str, device: usize) -> anyhow::Result<Worker> {
+/// Engines of the CPU worker beside the first one.
+fn run_beside(model: &mut ModelSettings, jobs: u32) -> anyhow::Result<()> {
+    if jobs > 1 && model.worker != Worker::Cpu {
+        bail!(
+            "--jobs: found {jobs} with the cuda worker, expected the cpu worker: GPUs are named by --device"
+        );
+    }
+    model.others.extend((1..jobs).map(|_| Worker::Cpu));
+    Ok(())
+}
+
+/// The worker that runs on this thread, and those beside it.
+pub(super) fn workers(text: &str, devices: &[usize]) -> anyhow::Result<(Worker, Vec<Worker>)> {
     let is_cuda = match text {
         "cpu" => false,
         "cuda" => true,
-        "auto" => cuda::is_present(),
+        "auto" => cuda::gpu_count() > 0,
         other => bail!("--worker: found `{other}`, expected auto, cpu or cuda"),
     };
-    if is_cuda {
-        return Ok(Worker::Cuda { device });
+    if !is_cuda {
+        if let Some(device) = devices.first() {
+            bail!("--device: found {device} with the cpu worker, expected the cuda worker");
+        }
+        return Ok((Worker::Cpu, Vec::new()));
     }
-    if device != 0 {
-        bail!("--device: found {device} with the cpu worker, expected the cuda worker");
+    let twice = |(at, device): (usize, &usize)| devices[..at].contains(device);
+    if let Some(at) = devices.iter().enumerate().position(twice) {
+        bail!(
+            "--device: found {} twice, expected each GPU once",
+            devices[at]
+        );
     }
-    Ok(Worker::Cpu)
+    let all = match devices {
+        [] => (0..cuda::gpu_count()).collect(),
+        devices => devices.to_vec(),
+    };
+    // Opening a GPU that is not there says so.
+    let cuda = |device| Worker::Cuda { device };
+    let first = all.first().copied().unwrap_or(0);
+    Ok((cuda(first), all.into_iter().skip(1).map(cuda).collect()))
 }

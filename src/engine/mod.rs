@@ -7,11 +7,14 @@ pub mod bench;
 mod local;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 pub use local::{LocalEngine, LocalIdentity, LocalSettings, TokenText};
 
 use crate::recipe::Recipe;
-use crate::schema::{Engagement, Finish, KvTotals, LayerAbsmax, ModelIdentity, WorkerIdentity};
+use crate::schema::{
+    Engagement, Finish, KvTotals, LayerAbsmax, ModelIdentity, ResourcePart, WorkerIdentity,
+};
 
 /// Whatever runs a model. See the module documentation.
 pub trait Engine {
@@ -48,6 +51,12 @@ pub trait Engine {
     /// [`EngineError::Unsupported`] or [`EngineError::Worker`].
     fn open_arm(&mut self, setup: &ArmSetup) -> Result<Engagement, EngineError>;
 
+    /// What the arm that is open, or was opened last, takes of the machine; `None` where nothing is
+    /// known of it (servers).
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        None
+    }
+
     /// Generates greedily for every request, in any order; each outcome is reported once.
     ///
     /// # Errors
@@ -67,6 +76,12 @@ pub trait Engine {
         requests: &[ScoreRequest],
         observer: &mut dyn ScoreObserver,
     ) -> Result<(), EngineError>;
+}
+
+/// Looks at what an arm takes, from any thread and also after the arm was closed.
+pub trait Watch: Send + Sync {
+    /// Figures since the arm was opened.
+    fn part(&self) -> ResourcePart;
 }
 
 /// One arm.
@@ -92,12 +107,25 @@ pub struct BatchLayout {
 }
 
 /// A prompt to continue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GenerateRequest {
     /// Exact prompt token ids.
     pub prompt_ids: Vec<u32>,
     /// Most new tokens.
     pub max_new_tokens: u32,
+    /// Tokens that the answer may begin with, such as another arm's answer; empty for none. An
+    /// engine may feed them beside the prompt and take over those that it would have generated
+    /// itself, or ignore them: the outcome is the same to the bit.
+    pub draft: Vec<u32>,
+}
+
+/// What became of one request's draft.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftUse {
+    /// Tokens of the draft that were fed.
+    pub fed: u64,
+    /// Those of them that the arm would have generated too: decoding steps that were saved.
+    pub taken: u64,
 }
 
 /// A finished generation.
@@ -142,6 +170,9 @@ pub trait Observer {
 pub trait GenerateObserver: Observer {
     /// Request number `index` finished.
     fn generated(&mut self, index: usize, outcome: Result<Generation, CaseError>);
+
+    /// A request that had a draft finished.
+    fn drafted(&mut self, _draft: DraftUse) {}
 }
 
 /// Hears of finished scores.

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::ModelError;
 use super::files::{self, ModelFiles};
+use super::{ModelConfig, ModelError};
 
 /// A model that is part of the binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,17 @@ impl ModelSource {
             ModelSource::Path(path) => files::open(path),
         }
     }
+
+    /// Reads the config alone: no file is hashed.
+    ///
+    /// # Errors
+    /// As [`open`](super::open), for the file that holds the config.
+    pub fn config(&self) -> Result<ModelConfig, ModelError> {
+        match self {
+            ModelSource::Demo(model) => files::open_demo_config(*model),
+            ModelSource::Path(path) => files::open_config(path),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -102,9 +113,15 @@ mod tests {
             (DemoModel::Tolerant, "tolerant"),
             (DemoModel::Sensitive, "sensitive"),
         ] {
-            let embedded = ModelSource::Demo(model).open().unwrap().identity();
+            let source = ModelSource::Demo(model);
+            let embedded = source.open().unwrap();
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo");
-            let on_disk = open(&path.join(folder)).unwrap().identity();
+            let path = path.join(folder);
+            let on_disk = open(&path).unwrap().identity();
+            assert_eq!(source.config().unwrap(), embedded.config);
+            let from_folder = ModelSource::Path(path).config().unwrap();
+            assert_eq!(from_folder, embedded.config);
+            let embedded = embedded.identity();
             assert_eq!(embedded.files, on_disk.files);
             assert_eq!(embedded.weights_sha256, on_disk.weights_sha256);
             assert_eq!(embedded.geometry, on_disk.geometry);

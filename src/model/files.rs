@@ -10,7 +10,7 @@ use crate::schema::{FileDigest, ModelIdentity, sha256_hex};
 use super::demo::DemoModel;
 use super::fields::read_optional;
 use super::file_bytes::{FileBytes, file_name};
-use super::hf_config::{parse_config, suppressed};
+use super::hf_config::{parse_config, read_config, suppressed};
 use super::safetensors::{INDEX_FILE, SINGLE_FILE, SafetensorsWeights};
 use super::tokenizer::FolderTokenizer;
 use super::{GgufWeights, ModelConfig, ModelError, Tokenizer, WeightSource, gguf};
@@ -54,6 +54,28 @@ pub fn open(path: &Path) -> Result<ModelFiles, ModelError> {
     };
     check_vocabulary(path, &files)?;
     Ok(files)
+}
+
+/// Reads the config of the model at `path` as [`open`] does, and nothing else of it.
+///
+/// # Errors
+/// As [`open`], for the file that holds the config.
+pub(super) fn open_config(path: &Path) -> Result<ModelConfig, ModelError> {
+    let metadata = std::fs::metadata(path).map_err(|e| ModelError::io(path.display(), e))?;
+    if metadata.is_dir() {
+        return read_config(&path.join("config.json"));
+    }
+    let file = FileBytes::open(path)?;
+    let header = gguf::parse(file.path(), file.bytes())?;
+    gguf::config(&file, &header)
+}
+
+/// The config of a model of the binary itself.
+pub(super) fn open_demo_config(model: DemoModel) -> Result<ModelConfig, ModelError> {
+    let mut files = model.files().iter();
+    let text = files.find(|(name, _)| *name == "config.json");
+    let path = format!("{}/config.json", model.name());
+    parse_config(&path, text.map_or(&[][..], |(_, bytes)| bytes))
 }
 
 impl ModelFiles {

@@ -132,6 +132,14 @@ impl WeightSource for SafetensorsWeights {
         self.shard_of.contains_key(name)
     }
 
+    fn element_bytes(&self, name: &str) -> u64 {
+        let shard = self.shard_of.get(name).map(|&shard| &self.shards[shard]);
+        match shard.map(|shard| shard.dtype(name)) {
+            Some(Ok(Stored::F16 | Stored::Bf16)) => 2,
+            _ => 4,
+        }
+    }
+
     fn files(&self) -> &[FileDigest] {
         &self.digests
     }

@@ -33,6 +33,7 @@ pub(crate) struct TokenizerParts {
 }
 
 /// A model's tokenizer with its chat template.
+#[derive(Clone)]
 pub struct Tokenizer {
     path: String,
     /// Leaves the strings of special tokens in a text uninterpreted.

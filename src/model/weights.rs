@@ -3,9 +3,12 @@
 use crate::backend::TensorData;
 use crate::schema::FileDigest;
 
+use super::ModelConfig;
+use super::tensors::expected;
+
 /// Weights by their Hugging Face names (`model.layers.0.self_attn.q_proj.weight`), whatever file
 /// they come from; rows of projections are output features (`[out, in]`).
-pub trait WeightSource {
+pub trait WeightSource: Send + Sync {
     /// Reads one tensor, checks its shape and that every element is finite.
     ///
     /// # Errors
@@ -15,8 +18,28 @@ pub trait WeightSource {
     /// Whether a tensor of that name exists.
     fn contains(&self, name: &str) -> bool;
 
+    /// Bytes of one element of a tensor as it is loaded: at most 4, which f32 takes.
+    fn element_bytes(&self, _name: &str) -> u64 {
+        4
+    }
+
     /// Digests of the weight files, sorted by path.
     fn files(&self) -> &[FileDigest];
+}
+
+/// Bytes of all weights of a model on a device: projections and embeddings in their own element
+/// type, norms and biases in f32.
+pub fn weight_bytes(config: &ModelConfig, weights: &dyn WeightSource) -> u64 {
+    let bytes = |(name, shape): (String, Vec<usize>)| {
+        let elements: u64 = shape.iter().map(|&side| side as u64).product();
+        let element = match shape.len() {
+            1 => 4,
+            _ => weights.element_bytes(&name),
+        };
+        elements.saturating_mul(element)
+    };
+    let tensors = expected(config).into_iter();
+    tensors.map(bytes).fold(0, u64::saturating_add)
 }
 
 /// What is wrong with a model's files.

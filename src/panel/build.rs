@@ -8,7 +8,8 @@ use super::text::Text;
 use super::tokenizer::PanelTokenizer;
 use super::{math, nll, retrieval};
 use crate::schema::{
-    ChatMessage, FileDigest, Geometry, PANEL_SCHEMA, PanelCase, PanelHeader, PanelPlan, Protocol,
+    CaseTask, ChatMessage, FileDigest, Geometry, PANEL_SCHEMA, PanelCase, PanelHeader, PanelPlan,
+    Protocol,
 };
 
 /// Most tokens of the probe sequence.
@@ -75,6 +76,23 @@ impl BuiltPanels {
             Outcome::Built(panel) => Some((built.name.as_str(), panel)),
             Outcome::Unsupported(_) => None,
         })
+    }
+
+    /// Tokens of the longest sequence that a run may store: of a case with its answer, or of a
+    /// calibration document with `forced` tokens.
+    pub fn longest(&self, forced: u32) -> usize {
+        let of_case = |case: &PanelCase| {
+            let answer = match case.task {
+                CaseTask::Math { max_new_tokens, .. }
+                | CaseTask::Retrieval { max_new_tokens, .. } => max_new_tokens,
+                CaseTask::Nll { .. } | CaseTask::Imported { .. } => 0,
+            };
+            case.prompt_ids.len() + answer as usize
+        };
+        let cases = self.supported().flat_map(|(_, panel)| &panel.cases);
+        let documents = self.calibration.iter().flat_map(|docs| &docs.documents);
+        let documents = documents.map(|ids| ids.len() + forced as usize);
+        cases.map(of_case).chain(documents).max().unwrap_or(0)
     }
 }
 

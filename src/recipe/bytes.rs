@@ -71,6 +71,13 @@ pub fn capacity(budget: u64, reserve: u64, bytes_per_token: u64) -> Capacity {
     }
 }
 
+/// Bytes of `pages` whole pages: what workers allocate for them, to the byte. `None` beyond 64 bits.
+pub fn cache_bytes(pages: u64, bytes_per_token: u64) -> Option<u64> {
+    pages
+        .checked_mul(PAGE_TOKENS)
+        .and_then(|tokens| tokens.checked_mul(bytes_per_token))
+}
+
 /// Proportion of native bytes that a recipe saves: `1 - bytes_per_token / native_bytes_per_token`,
 /// as one quotient so that it is rounded once. Zero where native has no bytes.
 pub fn saved(bytes_per_token: u64, native_bytes_per_token: u64) -> f64 {
@@ -119,6 +126,13 @@ mod tests {
         assert_eq!(capacity(10, 11, 1), nothing);
         assert_eq!(capacity(10, 0, 0), nothing);
         assert_eq!(capacity(u64::MAX, 0, 1).token_slots, u64::MAX - 15);
+    }
+
+    #[test]
+    fn pages_beyond_64_bits_have_no_bytes() {
+        assert_eq!(cache_bytes(3, 100), Some(4800));
+        assert_eq!(cache_bytes(1 << 40, 1 << 20), None);
+        assert_eq!(cache_bytes(u64::MAX, 1), None);
     }
 
     proptest! {

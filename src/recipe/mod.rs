@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 pub use bytes::{
-    CacheShape, Capacity, PAGE_TOKENS, SCALE_BYTES, bytes_per_token, capacity, saved, vector_bytes,
+    CacheShape, Capacity, PAGE_TOKENS, SCALE_BYTES, bytes_per_token, cache_bytes, capacity, saved,
+    vector_bytes,
 };
 pub use float8::ByteFormat;
 pub use grammar::{NAMED, RecipeError};

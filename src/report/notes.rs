@@ -1,7 +1,9 @@
 //! The sentences below the table: controls, A/A, reasons, what was required.
 
 use crate::certify::{Unattainable, unattainable};
-use crate::schema::{Certificate, ObjectiveResult, Objectives, RuleResult, Verdict};
+use crate::schema::{
+    AnswerMode, AnswerResult, Certificate, ObjectiveResult, Objectives, RuleResult, Verdict,
+};
 
 use super::outlook::{influences, outlooks};
 use super::summary::Summary;
@@ -10,6 +12,7 @@ use super::summary::Summary;
 pub(super) fn notes(summary: &Summary<'_>) -> Vec<String> {
     let mut notes = controls(summary);
     notes.push(aa(summary));
+    notes.extend(answers(summary));
     notes.extend(of_recipes(summary, sentences));
     notes.extend(of_recipes(summary, outlooks));
     notes.extend(of_recipes(summary, influences));
@@ -91,6 +94,26 @@ fn aa(summary: &Summary<'_>) -> String {
         "A/A (native against native): {} lost, {} gained, {bits} in {} records",
         aa.lost, aa.gained, aa.records
     )
+}
+
+/// Which answers were verified instead of generated; nothing where all were generated.
+fn answers(summary: &Summary<'_>) -> Option<String> {
+    let verified = summary.certificates.iter().filter_map(|certificate| {
+        let answers = certificate.answers.as_ref()?;
+        (answers.mode == AnswerMode::Verified).then_some((certificate, answers))
+    });
+    let (names, answers): (Vec<&str>, Vec<&AnswerResult>) = verified
+        .map(|(certificate, answers)| (certificate.recipe.name.as_str(), answers))
+        .unzip();
+    let regenerated: u64 = answers.iter().map(|answers| answers.regenerated).sum();
+    let mismatches: u64 = answers.iter().map(|answers| answers.mismatches).sum();
+    (!names.is_empty()).then(|| {
+        format!(
+            "answers of {}: verified against the control's; {regenerated} generated plainly as \
+             well, {mismatches} of them differ",
+            names.join(", ")
+        )
+    })
 }
 
 /// Sentences about certificates: one for all recipes of which the same is to be said.

@@ -1,10 +1,11 @@
-//! Progress on stderr: a bar per panel on a terminal, plain lines elsewhere.
+//! Progress on stderr: a bar per worker and its panel on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::engine::DraftUse;
 use crate::panel::runner::Event;
 
 /// Least time between two plain lines of one panel.
@@ -13,9 +14,24 @@ const LINE_INTERVAL: Duration = Duration::from_secs(30);
 /// A sink for [`Event`]s that shows how far the run is, how fast, and how long it may take.
 pub struct Progress<W: Write> {
     out: W,
-    bars: bool,
+    /// `None` for plain lines.
+    bars: Option<MultiProgress>,
+    workers: Vec<WorkerProgress>,
+}
+
+/// What one worker is at.
+struct WorkerProgress {
     bar: Option<ProgressBar>,
     panel: PanelProgress,
+}
+
+impl WorkerProgress {
+    fn new() -> Self {
+        WorkerProgress {
+            bar: None,
+            panel: PanelProgress::new(String::new(), 0, 0),
+        }
+    }
 }
 
 /// Figures of the panel that is running.
@@ -25,6 +41,7 @@ struct PanelProgress {
     before: usize,
     done: usize,
     tokens: u64,
+    drafts: DraftUse,
     started: Instant,
     last_line: Instant,
 }
@@ -38,6 +55,7 @@ impl PanelProgress {
             before: done,
             done,
             tokens: 0,
+            drafts: DraftUse::default(),
             started: now,
             last_line: now,
         }
@@ -70,16 +88,25 @@ impl Progress<std::io::Stderr> {
 impl<W: Write> Progress<W> {
     /// Progress on `out`; bars, which are drawn on stderr, replace the plain lines of a panel.
     pub fn new(out: W, bars: bool) -> Self {
+        let target = ProgressDrawTarget::stderr();
         Progress {
             out,
-            bars,
-            bar: None,
-            panel: PanelProgress::new(String::new(), 0, 0),
+            bars: bars.then(|| MultiProgress::with_draw_target(target)),
+            workers: Vec::new(),
         }
     }
 
-    /// Takes one event. Progress that cannot be written is not worth ending a run for.
+    /// Takes one event of the only worker.
     pub fn event(&mut self, event: &Event<'_>) {
+        self.event_of(0, event);
+    }
+
+    /// Takes one event of worker number `worker`. Progress that cannot be written is not worth
+    /// ending a run for.
+    pub fn event_of(&mut self, worker: usize, event: &Event<'_>) {
+        while self.workers.len() <= worker {
+            self.workers.push(WorkerProgress::new());
+        }
         match event {
             Event::RunStarted { run, cases, done } => {
                 self.line(&format!(
@@ -95,7 +122,7 @@ impl<W: Write> Progress<W> {
                     "calibrating on {documents} documents, {tokens} tokens"
                 ));
                 let total = usize::try_from(*tokens).unwrap_or(usize::MAX);
-                self.start("calibration".to_owned(), total, 0);
+                self.start(worker, "calibration".to_owned(), total, 0);
             }
             Event::PanelStarted {
                 arm,
@@ -103,61 +130,73 @@ impl<W: Write> Progress<W> {
                 total,
                 done,
             } => {
-                self.start(format!("{arm} {panel}"), *total, *done);
+                self.start(worker, format!("{arm} {panel}"), *total, *done);
             }
-            Event::TokensProcessed(tokens) => self.tokens(*tokens),
-            Event::CaseFinished { .. } => self.case(),
-            Event::CalibrationFinished | Event::PanelFinished { .. } => self.finish(),
+            Event::TokensProcessed(tokens) => self.tokens(worker, *tokens),
+            Event::Drafted(draft) => {
+                let drafts = &mut self.workers[worker].panel.drafts;
+                drafts.fed += draft.fed;
+                drafts.taken += draft.taken;
+            }
+            Event::CaseFinished { .. } => self.case(worker),
+            Event::CalibrationFinished | Event::PanelFinished { .. } => self.finish(worker),
             Event::Interrupted => {
-                self.clear();
+                for worker in 0..self.workers.len() {
+                    self.clear(worker);
+                }
                 self.line("interrupted; what was finished is stored");
             }
             Event::ArmStarted { .. } | Event::ArmFinished { .. } | Event::RunFinished => {}
         }
     }
 
-    fn start(&mut self, label: String, total: usize, done: usize) {
-        self.panel = PanelProgress::new(label, total, done);
-        if self.bars {
-            let bar =
-                ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr());
+    fn start(&mut self, worker: usize, label: String, total: usize, done: usize) {
+        self.clear(worker);
+        let bar = self.bars.as_ref().map(|bars| {
+            let bar = bars.add(ProgressBar::new(total as u64));
             bar.set_style(style());
-            bar.set_prefix(self.panel.label.clone());
+            bar.set_prefix(label.clone());
             bar.set_position(done as u64);
             bar.reset_eta();
-            self.bar = Some(bar);
-        }
+            bar
+        });
+        self.workers[worker] = WorkerProgress {
+            bar,
+            panel: PanelProgress::new(label, total, done),
+        };
     }
 
-    fn tokens(&mut self, tokens: u64) {
-        self.panel.tokens += tokens;
-        let rate = self.panel.tokens_per_second();
-        if self.panel.label == "calibration" {
-            self.panel.done = usize::try_from(self.panel.tokens).unwrap_or(usize::MAX);
+    fn tokens(&mut self, worker: usize, tokens: u64) {
+        let WorkerProgress { bar, panel } = &mut self.workers[worker];
+        panel.tokens += tokens;
+        let rate = panel.tokens_per_second();
+        if panel.label == "calibration" {
+            panel.done = usize::try_from(panel.tokens).unwrap_or(usize::MAX);
         }
-        match &self.bar {
+        match bar {
             Some(bar) => {
                 bar.set_message(format!("{rate:.0} tok/s"));
-                bar.set_position(self.panel.done as u64);
+                bar.set_position(panel.done as u64);
             }
-            None => self.periodic_line(),
+            None => self.periodic_line(worker),
         }
     }
 
-    fn case(&mut self) {
-        self.panel.done += 1;
-        if let Some(bar) = &self.bar {
-            bar.set_position(self.panel.done as u64);
+    fn case(&mut self, worker: usize) {
+        let WorkerProgress { bar, panel } = &mut self.workers[worker];
+        panel.done += 1;
+        if let Some(bar) = bar {
+            bar.set_position(panel.done as u64);
         }
     }
 
-    fn periodic_line(&mut self) {
-        if self.panel.last_line.elapsed() >= LINE_INTERVAL {
-            self.panel.last_line = Instant::now();
-            let left = self.panel.time_left().map_or_else(String::new, |left| {
+    fn periodic_line(&mut self, worker: usize) {
+        let panel = &mut self.workers[worker].panel;
+        if panel.last_line.elapsed() >= LINE_INTERVAL {
+            panel.last_line = Instant::now();
+            let left = panel.time_left().map_or_else(String::new, |left| {
                 format!(", about {} left", minutes(left))
             });
-            let panel = &self.panel;
             let line = format!(
                 "{}: {}/{} ({:.0} tok/s{left})",
                 panel.label,
@@ -169,11 +208,17 @@ impl<W: Write> Progress<W> {
         }
     }
 
-    fn finish(&mut self) {
-        self.clear();
-        let panel = &self.panel;
+    fn finish(&mut self, worker: usize) {
+        self.clear(worker);
+        let panel = &self.workers[worker].panel;
+        let saved = match panel.drafts {
+            DraftUse { fed: 0, .. } => String::new(),
+            DraftUse { fed, taken } => {
+                format!(", {taken} decoding steps saved by {fed} tokens of the control")
+            }
+        };
         let line = format!(
-            "{}: {} done in {} ({:.0} tok/s)",
+            "{}: {} done in {} ({:.0} tok/s{saved})",
             panel.label,
             panel.done - panel.before,
             minutes(panel.started.elapsed()),
@@ -182,15 +227,26 @@ impl<W: Write> Progress<W> {
         self.line(&line);
     }
 
-    fn clear(&mut self) {
-        if let Some(bar) = self.bar.take() {
+    fn clear(&mut self, worker: usize) {
+        if let Some(bar) = self.workers[worker].bar.take() {
             bar.finish_and_clear();
+            if let Some(bars) = &self.bars {
+                bars.remove(&bar);
+            }
         }
     }
 
     fn line(&mut self, text: &str) {
-        // See `event`.
-        let _ = writeln!(self.out, "{text}");
+        let out = &mut self.out;
+        // See `event_of`.
+        let mut write = || {
+            let _ = writeln!(out, "{text}");
+        };
+        match &self.bars {
+            // Bars of other workers are drawn again below the line.
+            Some(bars) => bars.suspend(write),
+            None => write(),
+        }
     }
 }
 
@@ -244,6 +300,42 @@ mod tests {
             text.starts_with("run r: 1 of 4 cases done\nAF math: 1 done in 0:00 ("),
             "{text}"
         );
+    }
+
+    #[test]
+    fn lines_of_workers_side_by_side_name_their_own_arm_and_count_their_own_cases() {
+        let mut out = Vec::new();
+        let mut progress = Progress::new(&mut out, false);
+        let record = Record::default();
+        let panel = "math";
+        for (worker, arm) in [(0, "AF"), (2, "SD")] {
+            let (total, done) = (5, 0);
+            progress.event_of(
+                worker,
+                &Event::PanelStarted {
+                    arm,
+                    panel,
+                    total,
+                    done,
+                },
+            );
+        }
+        for (worker, arm) in [(2, "SD"), (0, "AF"), (2, "SD")] {
+            progress.event_of(
+                worker,
+                &Event::CaseFinished {
+                    arm,
+                    panel,
+                    record: &record,
+                },
+            );
+        }
+        for (worker, arm) in [(2, "SD"), (0, "AF")] {
+            progress.event_of(worker, &Event::PanelFinished { arm, panel });
+        }
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("SD math: 2 done in 0:00 ("), "{text}");
+        assert!(text.contains("\nAF math: 1 done in 0:00 ("), "{text}");
     }
 
     #[test]

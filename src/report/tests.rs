@@ -93,6 +93,7 @@ fn certificate(name: &str, pass: bool) -> Certificate {
     };
     let counts = Some((6, 10));
     Certificate {
+        answers: None,
         schema: CERTIFICATE_SCHEMA.to_owned(),
         tool: ToolIdentity {
             version: "0.1.0".to_owned(),
@@ -126,6 +127,7 @@ fn certificate(name: &str, pass: bool) -> Certificate {
                 reason,
             ),
         },
+        resources: Default::default(),
         degradation: vec![Degradation {
             endpoint: "nll-8k".to_owned(),
             established: !pass,

@@ -1,9 +1,14 @@
 //! The certificate: verdicts, bounds, identities and digests of one candidate arm.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Engagement, FileDigest, ModelIdentity, ObjectiveName, ToolIdentity, WorkerIdentity};
+use super::{
+    AnswerMode, Engagement, FileDigest, ModelIdentity, ObjectiveName, ResourceSummary,
+    ToolIdentity, WorkerIdentity,
+};
 
 /// Schema name of [`Certificate`] documents.
 pub const CERTIFICATE_SCHEMA: &str = "kvassay.certificate/1";
@@ -31,10 +36,17 @@ pub struct Certificate {
     pub degradation: Vec<Degradation>,
     /// The A/A arm; absent where there is none.
     pub aa: Option<AaResult>,
+    /// How the candidate's answers came about; absent where nothing was written down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<AnswerResult>,
     /// Proof that the recipe was engaged.
     pub engagement: Option<Engagement>,
     /// Cache bytes.
     pub memory: MemoryFigures,
+    /// What the candidate, its controls and the A/A arm took of the machine, by arm; arms of which
+    /// nothing is known are absent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, ResourceSummary>,
     /// Counts of the candidate arm, and of the controls beside it.
     pub counts: Counts,
     /// Every input file with its digest, paths relative to the run directory.
@@ -246,6 +258,18 @@ pub struct AaResult {
     pub identical_bits: bool,
 }
 
+/// How a candidate's answers came about, and what was generated a second time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerResult {
+    /// `plain` or `verified` against the control's answers.
+    pub mode: AnswerMode,
+    /// Verified cases that were generated plainly as well.
+    pub regenerated: u64,
+    /// Those whose two records differ: none, as there is no certificate otherwise.
+    pub mismatches: u64,
+}
+
 /// Cache bytes of the recipe against native.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -271,7 +295,7 @@ pub struct Counts {
     /// Errored candidate cases.
     pub errors: u64,
     /// The same three for each control arm.
-    pub controls: std::collections::BTreeMap<String, ControlCounts>,
+    pub controls: BTreeMap<String, ControlCounts>,
 }
 
 /// Outcomes of a control arm that are counted apart.

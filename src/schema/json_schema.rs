@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::{
     ARM_START_SCHEMA, ArmStart, CALIBRATION_SCHEMA, CERTIFICATE_SCHEMA, Calibration, Certificate,
     ENGAGEMENT_SCHEMA, Engagement, IMPORT_SCHEMA, ImportReport, MANIFEST_SCHEMA, Manifest,
-    PANEL_SCHEMA, PROTOCOL_SCHEMA, PanelCase, PanelHeader, Protocol, Record,
+    PANEL_SCHEMA, PROTOCOL_SCHEMA, PanelCase, PanelHeader, Protocol, RESOURCES_SCHEMA, Record,
+    Resources,
 };
 
 /// One kind of stored document, or of line in a JSONL file.
@@ -56,13 +57,14 @@ macro_rules! stored {
 }
 
 /// Every stored document with a JSON Schema.
-pub const STORED_DOCUMENTS: [StoredDocument; 10] = [
+pub const STORED_DOCUMENTS: [StoredDocument; 11] = [
     stored!("certificate", Some(CERTIFICATE_SCHEMA), Certificate),
     stored!("manifest", Some(MANIFEST_SCHEMA), Manifest),
     stored!("protocol", Some(PROTOCOL_SCHEMA), Protocol),
     stored!("arm-start", Some(ARM_START_SCHEMA), ArmStart),
     stored!("calibration", Some(CALIBRATION_SCHEMA), Calibration),
     stored!("engagement", Some(ENGAGEMENT_SCHEMA), Engagement),
+    stored!("resources", Some(RESOURCES_SCHEMA), Resources),
     stored!("import", Some(IMPORT_SCHEMA), ImportReport),
     stored!("panel-header", Some(PANEL_SCHEMA), PanelHeader),
     stored!("panel-case", None, PanelCase),

@@ -36,6 +36,13 @@ pub struct Manifest {
     pub limit: Option<u32>,
 }
 
+impl Manifest {
+    /// The first control arm, with which the A/A arm is compared.
+    pub fn first_control(&self) -> Option<&ManifestArm> {
+        self.arms.iter().find(|arm| arm.role == ArmRole::Control)
+    }
+}
+
 /// The tool's own identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -179,4 +186,28 @@ pub struct ArmStart {
     pub protocol: String,
     /// SHA-256 of the protocol's canonical JSON.
     pub protocol_sha256: String,
+    /// How the arm's answers come about; absent in runs of versions that knew one way only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<AnswerMode>,
+}
+
+/// How answers come about. Their tokens are the same either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerMode {
+    /// Token by token.
+    Plain,
+    /// The control's tokens are fed at once and taken over as far as the arm agrees with them; the
+    /// rest is generated.
+    Verified,
+}
+
+impl AnswerMode {
+    /// Name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            AnswerMode::Plain => "plain",
+            AnswerMode::Verified => "verified",
+        }
+    }
 }

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ResourceLimits;
+
 /// Schema name of [`Protocol`] documents.
 pub const PROTOCOL_SCHEMA: &str = "kvassay.protocol/1";
 
@@ -41,6 +43,9 @@ pub struct Protocol {
     pub rules: Rules,
     /// The control's least accuracy, below which an objective cannot pass.
     pub assay_sensitivity: AssaySensitivity,
+    /// What every arm may take of the machine; nothing is limited where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_limits: Option<ResourceLimits>,
     /// Declared contrasts between candidates, as `FIRST-SECOND` (`AF-RF`).
     pub contrasts: Vec<String>,
     /// Seed of everything seeded that has no seed of its own (panel selection, regenerated cases).

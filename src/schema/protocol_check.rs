@@ -88,6 +88,7 @@ impl Protocol {
         self.check_panels()?;
         self.check_rules()?;
         self.check_assay()?;
+        self.check_resource_limits()?;
         self.check_contrasts()
     }
 
@@ -314,6 +315,31 @@ impl Protocol {
         let assay = &self.assay_sensitivity;
         for (field, found) in [("math", assay.math), ("retrieval", assay.retrieval)] {
             check_proportion(&format!("assay_sensitivity.{field}"), found)?;
+        }
+        Ok(())
+    }
+
+    fn check_resource_limits(&self) -> Result<(), ProtocolError> {
+        let Some(limits) = &self.resource_limits else {
+            return Ok(());
+        };
+        let fields = [
+            ("peak_device_bytes", limits.peak_device_bytes),
+            ("largest_sample_gap_ms", limits.largest_sample_gap_ms),
+        ];
+        let expected = "peak_device_bytes, largest_sample_gap_ms or both";
+        let any = fields.iter().any(|(_, limit)| limit.is_some());
+        require(any, "resource_limits", "none", expected)?;
+        // TOML holds no larger number.
+        let most = i64::MAX as u64;
+        for (name, limit) in fields {
+            let Some(limit) = limit else { continue };
+            require(
+                (1..=most).contains(&limit),
+                &format!("resource_limits.{name}"),
+                limit,
+                format!("1 to {most}"),
+            )?;
         }
         Ok(())
     }

@@ -62,6 +62,16 @@ pub enum StoreError {
         /// Name and digest of the protocol at hand.
         expected: String,
     },
+    /// The arm's answers came about in another way before.
+    #[error("{path}: answers: found {found}, expected {expected}: continue a run as it began")]
+    OtherAnswers {
+        /// What the arm wrote down before its first record.
+        path: PathBuf,
+        /// How its answers came about.
+        found: &'static str,
+        /// How they would come about now.
+        expected: &'static str,
+    },
     /// The run was made under other conditions.
     #[error("{path}: the stored run differs from this one: {}", list(.differences))]
     OtherRun {

@@ -1,7 +1,9 @@
 //! A run directory.
 
+mod resources;
 mod start;
 
+pub use resources::resources_path;
 pub use start::start_path;
 
 use std::fs;

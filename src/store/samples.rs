@@ -67,6 +67,7 @@ pub fn protocol() -> Protocol {
             math: 0.5,
             retrieval: 0.9,
         },
+        resource_limits: None,
         contrasts: Vec::new(),
         seed: 1,
     }

@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 
-use kvassay::backend::{Backend, BackendError, CacheLayout, CacheRow, RotaryTable, TensorData};
+use kvassay::backend::{
+    Backend, BackendError, CacheLayout, CacheRow, Meter, RotaryTable, TensorData,
+};
 use kvassay::recipe::Recipe;
 use kvassay::schema::{KvTotals, LayerAbsmax};
 
@@ -102,6 +104,10 @@ impl<B: Backend> Backend for Dishonest<B> {
 
     fn arithmetic(&self) -> String {
         self.inner.arithmetic()
+    }
+
+    fn meter(&self) -> Meter {
+        self.inner.meter()
     }
 
     fn weight(

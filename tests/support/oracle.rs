@@ -3,7 +3,9 @@
 //! It is an oracle for the decoder and the engine. Nothing in it is shared with a real backend
 //! but the conversion rule of one-byte formats.
 
-use kvassay::backend::{Backend, BackendError, CacheLayout, CacheRow, RotaryTable, TensorData};
+use kvassay::backend::{
+    Backend, BackendError, CacheLayout, CacheRow, Meter, RotaryTable, TensorData,
+};
 use kvassay::recipe::float8::{dequantise, quantise, saturates, scale_from_absmax};
 use kvassay::recipe::{Component, Format, NativeDtype, ScalePolicy};
 use kvassay::schema::{ComponentTotals, KvTotals, LayerAbsmax};
@@ -174,6 +176,15 @@ impl Backend for Oracle {
 
     fn arithmetic(&self) -> String {
         "f64".to_owned()
+    }
+
+    fn meter(&self) -> Meter {
+        Meter {
+            device: self.device(),
+            total_bytes: None,
+            ledger: Default::default(),
+            gauge: None,
+        }
     }
 
     fn weight(&self, data: TensorData, out: usize, inner: usize) -> Result<Matrix, BackendError> {

@@ -96,6 +96,27 @@ pub fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
+#[allow(dead_code, reason = "not every test file compares runs")]
+/// Bytes of every file below `root` but what runs took of the machine, which no two runs share:
+/// `resources.json`, and what certificates say of it.
+pub fn outcome(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    let is_resources = |name: &str| name.ends_with("/resources.json");
+    let mut found = files(root);
+    found.retain(|name, _| !is_resources(name));
+    for (name, bytes) in &mut found {
+        if !name.starts_with("certificates/") || !name.ends_with(".json") {
+            continue;
+        }
+        let mut certificate: Value = serde_json::from_slice(bytes).unwrap();
+        let fields = certificate.as_object_mut().unwrap();
+        fields.remove("resources").unwrap();
+        let evidence = fields["evidence"].as_array_mut().unwrap();
+        evidence.retain(|file| !is_resources(file["path"].as_str().unwrap()));
+        *bytes = certificate.to_string().into_bytes();
+    }
+    found
+}
+
 /// Four questions, three documents, three needles; two candidates.
 pub fn protocol() -> Value {
     let proportion = |limit: f64| json!({"limit": limit, "divisor": 4});

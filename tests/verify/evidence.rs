@@ -146,6 +146,8 @@ fn every_edit_of_manifest_engagement_and_calibration_is_caught() {
         "calibration.json",
         "arms/SF/engagement.json",
         "arms/native/engagement.json",
+        "arms/SF/resources.json",
+        "arms/native-aa/resources.json",
     ] {
         let path = run.join(file);
         let text = fs::read_to_string(&path).unwrap();
@@ -190,7 +192,7 @@ fn a_file_that_is_not_there_is_named() {
     let kept = synthetic.kept("SF");
     let certificate: Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
     let list = certificate["evidence"].as_array().unwrap();
-    assert_eq!(list.len(), 1 + 1 + 3 + 3 * 5, "{list:#?}");
+    assert_eq!(list.len(), 1 + 1 + 3 + 3 * 6, "{list:#?}");
     for file in list {
         let name = file["path"].as_str().unwrap();
         let outcome = with_file(&run.join(name), None, || verify(&kept, &run));

@@ -133,6 +133,10 @@ pub fn protocol(controls: &[&str]) -> Protocol {
             math: 0.5,
             retrieval: 0.5,
         },
+        resource_limits: Some(ResourceLimits {
+            peak_device_bytes: Some(9_000),
+            largest_sample_gap_ms: Some(500),
+        }),
         contrasts: Vec::new(),
         seed: 1,
     }
@@ -298,7 +302,7 @@ fn calibration() -> Calibration {
 }
 
 fn write_arm(run: &RunDir, arm: &ManifestArm, protocol: &Protocol, answers: &Answers) {
-    run.start_arm(&arm.arm).unwrap();
+    run.start_arm(&arm.arm, AnswerMode::Plain).unwrap();
     let recipe = Recipe::parse(&arm.recipe).unwrap();
     let mut sum: Option<KvTotals> = None;
     for plan in &protocol.panels {
@@ -340,6 +344,32 @@ fn write_arm(run: &RunDir, arm: &ManifestArm, protocol: &Protocol, answers: &Ans
     }
     run.write_engagement(&arm.arm, &engagement(&recipe, sum))
         .unwrap();
+    run.write_resources(&arm.arm, &resources()).unwrap();
+}
+
+/// Two parts, none of whose figures is the other's, within the limits.
+fn resources() -> Resources {
+    let part = |at: u64| ResourcePart {
+        device: "synthetic".to_owned(),
+        total_bytes: Some(10_000),
+        allocations: Allocations {
+            weights: 4_000,
+            cache: 1_000 + 100 * at,
+            counters: 300 - at,
+            staging: 20 + at,
+            graphs: 0,
+        },
+        sampled: Some(MemorySamples {
+            scope: SampleScope::Device,
+            peak_bytes: 8_000 + at,
+            samples: 40 + at,
+            largest_gap_ms: 30 - at,
+        }),
+    };
+    Resources {
+        parts: vec![part(1), part(2)],
+        ..Resources::empty()
+    }
 }
 
 fn outcome(record: Record, task: &CaseTask, is_right: bool, is_quantised: bool, at: u32) -> Record {

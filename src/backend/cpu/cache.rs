@@ -11,11 +11,13 @@
 
 mod plane;
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 pub use crate::backend::storage::Side;
 use crate::backend::storage::{self, Storage};
-use crate::backend::{BackendError, CacheLayout, CacheRow};
+use crate::backend::{BackendError, CacheLayout, CacheRow, Held, Ledger, Purpose};
 use crate::recipe::PAGE_TOKENS;
 use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
 pub use plane::{HeadOf, Plane, PlaneShape};
@@ -36,6 +38,8 @@ pub struct CpuCache {
     slots: Vec<Slot>,
     pages: Vec<Vec<LayerPage>>,
     free: Vec<usize>,
+    /// Stored bytes and counters of all pages.
+    held: [Held; 2],
 }
 
 /// Pages of one sequence, in order of position, and how far each layer is filled.
@@ -60,12 +64,12 @@ pub struct Tally {
 }
 
 impl CpuCache {
-    /// An empty cache.
+    /// An empty cache, whose pages are entered in `ledger`.
     ///
     /// # Errors
     /// [`BackendError::Unsupported`] names what the recipe asks for and this worker lacks, or
     /// which calibration it misses.
-    pub fn new(layout: &CacheLayout) -> Result<Self, BackendError> {
+    pub fn new(layout: &CacheLayout, ledger: &Arc<Ledger>) -> Result<Self, BackendError> {
         let layers = storage::of_layers(layout, "cpu")?;
         Ok(CpuCache {
             shape: PlaneShape {
@@ -83,6 +87,7 @@ impl CpuCache {
             ],
             pages: Vec::new(),
             free: Vec::new(),
+            held: [Purpose::Cache, Purpose::Counters].map(|purpose| Held::new(ledger, purpose, 0)),
         })
     }
 
@@ -172,6 +177,7 @@ impl CpuCache {
             let page = self.free.pop().unwrap_or_else(|| {
                 let fresh = self.layers.iter().map(|s| LayerPage::new(self.shape, s));
                 self.pages.push(fresh.collect());
+                enter(&mut self.held, &self.pages);
                 self.pages.len() - 1
             });
             self.slots[slot].pages.push(page);
@@ -325,6 +331,20 @@ impl CpuCache {
     pub fn page_count(&self) -> usize {
         self.pages.len()
     }
+}
+
+/// Enters what the pages take; all of them have the same size.
+fn enter(held: &mut [Held; 2], pages: &[Vec<LayerPage>]) {
+    let (count, layers) = (
+        pages.len() as u64,
+        pages.last().map_or(&[][..], Vec::as_slice),
+    );
+    let planes = layers.iter().flat_map(|layer| &layer.planes);
+    held[0].set(count * planes.map(Plane::bytes).sum::<u64>());
+    let tallies = layers
+        .iter()
+        .map(|layer| size_of_val(&layer.tallies) as u64);
+    held[1].set(count * tallies.sum::<u64>());
 }
 
 /// Keys and values on their way into one layer.

@@ -13,7 +13,13 @@ mod rowwise;
 mod timing;
 mod widen;
 
-use super::{Backend, BackendError, CacheLayout, CacheRow, RotaryTable, TensorData};
+use std::sync::Arc;
+
+use super::meter::Process;
+use super::{
+    Backend, BackendError, CacheLayout, CacheRow, Held, Ledger, Meter, Purpose, RotaryTable,
+    TensorData,
+};
 use crate::schema::{KvTotals, LayerAbsmax};
 pub use cache::CpuCache;
 pub use product::CpuWeight;
@@ -26,6 +32,7 @@ pub struct CpuTensor {
     data: Vec<f32>,
     rows: usize,
     width: usize,
+    held: Held,
 }
 
 impl CpuTensor {
@@ -40,7 +47,12 @@ impl CpuTensor {
             data.len(),
             "elements of rows of width {width}"
         );
-        CpuTensor { data, rows, width }
+        CpuTensor {
+            data,
+            rows,
+            width,
+            held: Held::default(),
+        }
     }
 
     /// Number of rows.
@@ -51,6 +63,11 @@ impl CpuTensor {
     /// Elements per row.
     pub fn width(&self) -> usize {
         self.width
+    }
+
+    /// Enters how much room the elements take.
+    fn note(&mut self) {
+        self.held.set(float_bytes(self.data.capacity()));
     }
 
     fn row(&self, index: usize) -> &[f32] {
@@ -79,6 +96,8 @@ pub fn claim_thread() -> Result<(), BackendError> {
 pub struct CpuBackend {
     arch: Arch,
     product: Product,
+    /// Weights stay in it: they live as long as the backend.
+    ledger: Arc<Ledger>,
 }
 
 impl CpuBackend {
@@ -91,6 +110,7 @@ impl CpuBackend {
         CpuBackend {
             arch,
             product: Product::new(arch),
+            ledger: Arc::default(),
         }
     }
 }
@@ -99,6 +119,11 @@ impl Default for CpuBackend {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Bytes of f32 elements.
+fn float_bytes(elements: usize) -> u64 {
+    elements as u64 * 4
 }
 
 fn instructions(arch: Arch) -> &'static str {
@@ -136,25 +161,41 @@ impl Backend for CpuBackend {
         "f32".into()
     }
 
+    fn meter(&self) -> Meter {
+        Meter {
+            device: self.device(),
+            total_bytes: Process::total_bytes(),
+            ledger: Arc::clone(&self.ledger),
+            gauge: Process::gauge(),
+        }
+    }
+
     fn weight(
         &self,
         data: TensorData,
         out: usize,
         inner: usize,
     ) -> Result<CpuWeight, BackendError> {
-        Ok(CpuWeight::pack(data, out, inner))
+        let weight = CpuWeight::pack(data, out, inner);
+        self.ledger.add(Purpose::Weights, weight.bytes());
+        Ok(weight)
     }
 
     fn vector(&self, data: TensorData) -> Result<Vec<f32>, BackendError> {
-        Ok(data.into_f32())
+        let vector = data.into_f32();
+        self.ledger.add(Purpose::Weights, float_bytes(vector.len()));
+        Ok(vector)
     }
 
     fn tensor(&self, rows: usize, width: usize) -> Result<CpuTensor, BackendError> {
-        Ok(CpuTensor {
+        let mut tensor = CpuTensor {
             data: vec![0.0; rows * width],
             rows,
             width,
-        })
+            held: Held::new(&self.ledger, Purpose::Staging, 0),
+        };
+        tensor.note();
+        Ok(tensor)
     }
 
     fn width(&self, tensor: &CpuTensor) -> usize {
@@ -164,11 +205,12 @@ impl Backend for CpuBackend {
     fn resize(&self, tensor: &mut CpuTensor, rows: usize) -> Result<(), BackendError> {
         tensor.data.resize(rows * tensor.width, 0.0);
         tensor.rows = rows;
+        tensor.note();
         Ok(())
     }
 
     fn cache(&self, layout: &CacheLayout) -> Result<CpuCache, BackendError> {
-        CpuCache::new(layout)
+        CpuCache::new(layout, &self.ledger)
     }
 
     fn embed(&self, table: &CpuWeight, ids: &[u32], x: &mut CpuTensor) -> Result<(), BackendError> {

@@ -58,6 +58,15 @@ impl CpuWeight {
         CpuWeight { panels, out, inner }
     }
 
+    /// Bytes of the panels, their padding included.
+    pub fn bytes(&self) -> u64 {
+        let bytes = match &self.panels {
+            Panels::F32(panels) => size_of_val(panels.as_slice()),
+            Panels::F16(panels) | Panels::Bf16(panels) => size_of_val(panels.as_slice()),
+        };
+        bytes as u64
+    }
+
     /// Reads row `index` of the weight (`[inner]`) back, as an embedding table does.
     ///
     /// # Panics

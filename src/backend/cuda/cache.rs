@@ -7,6 +7,7 @@
 
 mod layout;
 mod pool;
+mod room;
 
 use std::rc::Rc;
 
@@ -21,6 +22,7 @@ pub use layout::SideLayout;
 use layout::lay_out;
 pub use pool::Page;
 use pool::{Pool, PoolShape};
+pub use room::CacheRoom;
 
 /// Tokens of a page.
 const PAGE: usize = PAGE_TOKENS as usize;

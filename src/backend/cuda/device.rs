@@ -1,6 +1,5 @@
 //! One GPU: context, stream, memory, copies and launches.
 
-use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt::Display;
 use std::rc::Rc;
@@ -12,34 +11,15 @@ use cudarc::nvrtc::Ptx;
 
 use super::library::{self, Needed};
 pub use super::memory::Buffer;
-use crate::backend::BackendError;
+pub use crate::backend::ledger::{PURPOSES, Purpose};
+use crate::backend::{BackendError, Gauge, Ledger};
+use crate::schema::SampleScope;
 
 /// Least compute capability: 16-bit matrix instructions on BF16, asynchronous copies.
 const LEAST_CAPABILITY: (i32, i32) = (8, 0);
 
 /// Freed bytes that stay with the process.
 const KEPT_BYTES: u64 = 512 << 20;
-
-/// What memory is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Weights, norms, biases.
-    Weights = 0,
-    /// Stored keys, values and inline scales.
-    Cache = 1,
-    /// Counters beside the cache: what saturated or changed.
-    Counters = 2,
-    /// Activations, tables, workspaces.
-    Staging = 3,
-}
-
-/// Every purpose, with its name.
-pub const PURPOSES: [(Purpose, &str); 4] = [
-    (Purpose::Weights, "weights"),
-    (Purpose::Cache, "cache"),
-    (Purpose::Counters, "counters"),
-    (Purpose::Staging, "staging"),
-];
 
 /// A GPU with one stream, in whose order everything happens. Belongs to one thread.
 pub struct Device {
@@ -49,7 +29,7 @@ pub struct Device {
     capability: (i32, i32),
     shared_limit: usize,
     multiprocessors: usize,
-    pub(super) allocated: [Cell<u64>; PURPOSES.len()],
+    pub(super) ledger: Arc<Ledger>,
 }
 
 /// Grid of a launch.
@@ -95,7 +75,7 @@ impl Device {
             capability,
             shared_limit: usize::try_from(shared_limit).unwrap_or(0),
             multiprocessors: usize::try_from(multiprocessors).unwrap_or(1),
-            allocated: Default::default(),
+            ledger: Arc::default(),
         }))
     }
 
@@ -126,7 +106,17 @@ impl Device {
 
     /// Bytes that are allocated for a purpose.
     pub fn allocated(&self, purpose: Purpose) -> u64 {
-        self.allocated[purpose as usize].get()
+        self.ledger.held(purpose)
+    }
+
+    /// What is allocated, for other threads.
+    pub fn ledger(&self) -> Arc<Ledger> {
+        Arc::clone(&self.ledger)
+    }
+
+    /// The memory of the whole GPU, for other threads.
+    pub fn gauge(&self) -> Arc<dyn Gauge> {
+        Arc::new(InUse(Arc::clone(&self.context)))
     }
 
     pub(super) fn stream(&self) -> &CudaStream {
@@ -153,8 +143,7 @@ impl Device {
             }
         }
         .map_err(|error| self.out_of_memory(bytes, purpose, error))?;
-        let counter = &self.allocated[purpose as usize];
-        counter.set(counter.get() + bytes as u64);
+        self.ledger.add(purpose, bytes as u64);
         Ok(Buffer::new(Rc::clone(self), pointer, bytes, purpose))
     }
 
@@ -170,7 +159,7 @@ impl Device {
         let hint = match purpose {
             Purpose::Cache | Purpose::Counters => "; fewer slots need less",
             Purpose::Staging => "; shorter prefill chunks need less",
-            Purpose::Weights => "",
+            Purpose::Weights | Purpose::Graphs => "",
         };
         BackendError::Device(format!(
             "{name}: {} more on {} beside {} held for {name}: {} free ({}){hint}",
@@ -257,6 +246,24 @@ impl Device {
             )
         }
         .map_err(failed("starting a kernel"))
+    }
+}
+
+/// Memory in use on a GPU, whoever uses it.
+struct InUse(Arc<CudaContext>);
+
+impl Gauge for InUse {
+    fn scope(&self) -> SampleScope {
+        SampleScope::Device
+    }
+
+    fn in_use(&self) -> Option<u64> {
+        // Through the driver itself: the context's own call would take away an error that waits for
+        // the thread that computes.
+        // SAFETY: the context lives as long as this does.
+        unsafe { result::ctx::set_current(self.0.cu_ctx()) }.ok()?;
+        let (free, total) = result::mem_get_info().ok()?;
+        Some(total.saturating_sub(free) as u64)
     }
 }
 

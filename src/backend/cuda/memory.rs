@@ -113,8 +113,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let counter = &self.device.allocated[self.purpose as usize];
-        counter.set(counter.get() - self.bytes as u64);
+        self.device.ledger.remove(self.purpose, self.bytes as u64);
         // SAFETY: allocated by `allocate` in the same way and freed once, after kernels that use it.
         let freed = unsafe {
             if self.device.in_stream_order(self.purpose) {

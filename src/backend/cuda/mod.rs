@@ -44,7 +44,7 @@ pub use ptx::archive as ptx_archive;
 use readout::Suppressed;
 use rows::Kept;
 use staging::Staging;
-pub use survey::{Found, Gpu, Survey, is_present, survey};
+pub use survey::{Found, Gpu, Survey, gpu_count, survey};
 pub use tensor::{CudaTensor, CudaVector, CudaWeight};
 use tensor::{blocks, int};
 

@@ -1,13 +1,13 @@
 //! The operations of the trait: arguments checked, kernels started.
 
 use super::attention::Attention;
-use super::cache::CudaCache;
+use super::cache::{CacheRoom, CudaCache};
 use super::device::{Purpose, launch};
 use super::product::Finish;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, blocks, format_of, int};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
-    Backend, BackendError, CacheLayout, CacheRow, Destination, HeadProjection, RotaryTable,
+    Backend, BackendError, CacheLayout, CacheRow, Destination, HeadProjection, Meter, RotaryTable,
     TensorData, concatenated,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
@@ -25,6 +25,16 @@ impl Backend for CudaBackend {
 
     fn arithmetic(&self) -> String {
         "products in the weights' type with f32 sums, all else f32".into()
+    }
+
+    fn meter(&self) -> Meter {
+        let device = &self.kernels.device;
+        Meter {
+            device: self.device(),
+            total_bytes: device.memory().ok().map(|(_, total)| total as u64),
+            ledger: device.ledger(),
+            gauge: Some(device.gauge()),
+        }
     }
 
     fn weight(
@@ -89,6 +99,16 @@ impl Backend for CudaBackend {
 
     fn cache(&self, layout: &CacheLayout) -> Result<CudaCache, BackendError> {
         CudaCache::new(&self.kernels.device, layout)
+    }
+
+    fn cache_tokens_limit(
+        &self,
+        layout: &CacheLayout,
+        reserved: usize,
+    ) -> Result<Option<usize>, BackendError> {
+        let (free, _) = self.memory()?;
+        let room = CacheRoom::new(layout)?;
+        Ok(Some(room.tokens_in(free.saturating_sub(reserved))))
     }
 
     fn embed(

@@ -40,7 +40,7 @@ pub struct Gpu {
 
 /// Looks for everything; nothing is an error of the survey itself.
 pub fn survey() -> Survey {
-    let count = device::count().unwrap_or(0);
+    let count = gpu_count();
     Survey {
         driver: device::driver_version().map(|(major, minor)| format!("CUDA {major}.{minor}")),
         gpus: (0..count).map(gpu).collect(),
@@ -53,9 +53,9 @@ pub fn survey() -> Survey {
     }
 }
 
-/// Whether the driver sees a GPU.
-pub fn is_present() -> bool {
-    device::count().is_ok_and(|count| count > 0)
+/// GPUs that the driver sees; none where there is no driver.
+pub fn gpu_count() -> usize {
+    device::count().unwrap_or(0)
 }
 
 fn gpu(ordinal: usize) -> Found<Gpu> {

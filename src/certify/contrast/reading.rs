@@ -7,7 +7,9 @@ use crate::certify::compare::{PairValues, absence, arm_outcomes, pair_values, sh
 use crate::certify::evidence::{Evidence, PanelGold};
 use crate::certify::findings::Finding;
 use crate::certify::outcomes::{Outcome, Place};
-use crate::certify::{CertifyError, Reason, Rescore, aa, check, engagement, imported, order};
+use crate::certify::{
+    CertifyError, Reason, Rescore, aa, check, engagement, imported, order, regenerated,
+};
 use crate::schema::{ArmRole, ManifestArm, PanelPlan, Verdict};
 
 use super::select::{ArmPair, find_arm};
@@ -57,6 +59,9 @@ impl<'a> Reading<'a> {
         let trials = trials(evidence)?;
         if let Some(trial) = trials.first() {
             aa::compare(trial)?;
+        }
+        for trial in &trials {
+            regenerated::compare(trial)?;
         }
         let mut panels = BTreeMap::new();
         for plan in &evidence.manifest.protocol.panels {

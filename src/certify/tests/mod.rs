@@ -8,6 +8,8 @@ mod order;
 mod outlook;
 mod properties;
 mod published;
+mod regenerated;
+mod resources;
 mod stored;
 mod verdicts;
 mod world;

@@ -69,7 +69,7 @@ fn store(path: &Path, evidence: &Evidence) -> RunDir {
         fs::write(path.join(format!("panels/{name}.jsonl")), panel_text(gold)).unwrap();
     }
     for (name, arm) in &evidence.arms {
-        run.start_arm(name).unwrap();
+        run.start_arm(name, AnswerMode::Plain).unwrap();
         for (panel, records) in &arm.records {
             let mut log = run
                 .record_log(name, panel, &keys(&evidence.panels[panel]))

@@ -352,6 +352,7 @@ fn start(manifest: &Manifest) -> ArmStart {
         schema: ARM_START_SCHEMA.to_owned(),
         protocol: manifest.protocol.name.clone(),
         protocol_sha256: manifest.protocol_sha256.clone(),
+        answers: Some(AnswerMode::Plain),
     }
 }
 

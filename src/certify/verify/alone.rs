@@ -9,10 +9,13 @@ use std::path::{Component, Path};
 use serde_json::json;
 
 use crate::recipe::Recipe;
-use crate::schema::{CERTIFICATE_SCHEMA, Certificate, ObjectiveResult, Verdict, tree_differences};
-use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, start_path};
+use crate::schema::{
+    AnswerMode, CERTIFICATE_SCHEMA, Certificate, ObjectiveResult, Verdict, tree_differences,
+};
+use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, resources_path, start_path};
 
 use super::super::assemble::{certificate_recipe, memory};
+use super::super::regenerated::{REGENERATED_CASES, regenerated_name};
 use super::Disagreement;
 
 /// Everything in `certificate` that contradicts its own figures: bounds and estimates against
@@ -25,6 +28,7 @@ pub fn alone(certificate: &Certificate) -> Vec<Disagreement> {
     list.extend(verdicts::check(certificate));
     list.extend(degradation::check(certificate));
     list.extend(aa(certificate));
+    list.extend(answers(certificate));
     list.extend(evidence(certificate));
     list
 }
@@ -103,6 +107,43 @@ fn aa(certificate: &Certificate) -> Vec<Disagreement> {
     list
 }
 
+/// Verified answers rest on cases that were generated plainly as well, and did not differ.
+fn answers(certificate: &Certificate) -> Vec<Disagreement> {
+    let Some(answers) = &certificate.answers else {
+        return Vec::new();
+    };
+    let mut list = Vec::new();
+    let most = match answers.mode {
+        AnswerMode::Verified => REGENERATED_CASES as u64,
+        AnswerMode::Plain => 0,
+    };
+    if answers.regenerated > most {
+        let expected = format!("at most {most} where answers are {}", answers.mode.name());
+        list.push(Disagreement::claim(
+            "answers.regenerated",
+            answers.regenerated,
+            expected,
+        ));
+    }
+    if answers.mismatches > 0 {
+        let expected = "0: there is no certificate otherwise";
+        list.push(Disagreement::claim(
+            "answers.mismatches",
+            answers.mismatches,
+            expected,
+        ));
+    }
+    let objectives = &certificate.objectives;
+    let passes = [&objectives.preservation, &objectives.aggregate]
+        .iter()
+        .any(|result| result.verdict == Verdict::Pass);
+    if answers.mode == AnswerMode::Verified && answers.regenerated == 0 && passes {
+        let expected = "cases that were generated plainly as well";
+        list.push(Disagreement::claim("answers.regenerated", 0, expected));
+    }
+    list
+}
+
 /// The list must be one that a run can have: its digests themselves need the run.
 fn evidence(certificate: &Certificate) -> Vec<Disagreement> {
     let mut list = Vec::new();
@@ -144,6 +185,7 @@ fn needed(certificate: &Certificate) -> Vec<String> {
     if certificate.engagement.is_some() {
         needed.push(format!("arms/{arm}/engagement.json"));
     }
+    needed.extend(certificate.resources.keys().map(|arm| resources_path(arm)));
     // An import's records tell by themselves which protocol they carry.
     let is_pass = |result: &ObjectiveResult| result.verdict == Verdict::Pass;
     let objectives = &certificate.objectives;
@@ -155,6 +197,15 @@ fn needed(certificate: &Certificate) -> Vec<String> {
     // Servers keep their scales to themselves.
     if is_fixed && certificate.worker.kind != "http" && certificate.engagement.is_some() {
         needed.push(CALIBRATION_FILE.to_owned());
+    }
+    let regenerated = certificate.answers.as_ref();
+    if regenerated.is_some_and(|found| found.regenerated > 0) {
+        let end = format!("{}.jsonl", regenerated_name(""));
+        let begin = format!("arms/{arm}/");
+        let mut files = certificate.evidence.iter().map(|file| &file.path);
+        if !files.any(|path| path.starts_with(&begin) && path.ends_with(&end)) {
+            needed.push(format!("{begin}PANEL{end}"));
+        }
     }
     for rule in &certificate.objectives.preservation.rules {
         needed.push(format!("arms/{arm}/{}.jsonl", rule.panel));

@@ -35,6 +35,14 @@ pub(super) fn disagreement(error: &CertifyError, certificate: &Certificate) -> D
             with_count("another value", difference.count),
             format!("the same as in {}", difference.first),
         ),
+        CertifyError::RegenerationDiffers(difference) => (
+            format!(
+                "arms/{}/{}.jsonl, case {}: {}",
+                difference.arm, difference.panel, difference.case, difference.what
+            ),
+            with_count("another value", difference.count),
+            "the same as generated plainly".to_owned(),
+        ),
         CertifyError::ProtocolDigest { found, expected } => (
             "run.json: protocol_sha256".to_owned(),
             found.clone(),

@@ -17,7 +17,7 @@ use crate::schema::WorkerIdentity;
 
 use super::super::output::{self, Format};
 use super::super::prepare::{load_failure, model_failure};
-use super::super::resolve::{Worker, worker};
+use super::super::resolve::{Worker, workers};
 use super::super::{Exit, Failure};
 
 /// Schema name of the JSON document.
@@ -35,14 +35,14 @@ pub struct Args {
     /// What is timed: cpu, cuda, or auto, which is cuda where the driver sees a GPU.
     #[arg(long, value_name = "auto|cpu|cuda", default_value = "auto")]
     worker: String,
-    /// Number of the GPU.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    device: usize,
+    /// Number of the GPU [default: 0].
+    #[arg(long, value_name = "N")]
+    device: Option<usize>,
     /// A recipe; may be repeated [default: native AD RD SD].
     #[arg(long = "recipe", value_name = "RECIPE")]
     recipes: Vec<String>,
-    /// Work: load, start, prefill-1k, prefill-8k, decode, attention, math, nll, retrieval, or arm,
-    /// which is the last three together [default: all but arm].
+    /// Work: load, start, prefill-1k, prefill-8k, decode, attention, math, verify, nll, retrieval,
+    /// or arm, which is math, nll and retrieval together [default: all but arm].
     #[arg(long, value_name = "WORK,...", value_delimiter = ',')]
     work: Vec<String>,
     /// Small sizes, for a look.
@@ -64,7 +64,7 @@ pub struct Args {
 /// # Errors
 /// Exit 2 for what was typed, 3 for what the worker cannot apply, 4 where it fails.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
-    let worker = worker(&args.worker, args.device).map_err(Failure::input)?;
+    let (worker, _) = workers(&args.worker, args.device.as_slice()).map_err(Failure::input)?;
     let settings = settings(args)?;
     let mut lines = Lines {
         format: args.format,
@@ -159,7 +159,8 @@ fn failure(error: BenchError) -> Failure {
         BenchError::Engine(EngineError::Unsupported(_)) => Failure::unsupported(error),
         BenchError::Engine(EngineError::Worker(_))
         | BenchError::Backend(_)
-        | BenchError::Cases { .. } => Failure::worker(error),
+        | BenchError::Cases { .. }
+        | BenchError::Differs { .. } => Failure::worker(error),
     }
 }
 

@@ -11,13 +11,14 @@ use crate::panel::builtin_task;
 use crate::recipe::Recipe;
 use crate::schema::{
     CalibrationPlan, ObjectiveName, PanelPlan, Protocol, ProtocolCandidate, ProtocolModel,
-    RuleName, locked_digest,
+    ResourceLimits, RuleName, locked_digest,
 };
 use crate::store::write_atomic;
 
 use super::super::output::Format;
 use super::super::prepare::model_failure;
 use super::super::qualify::Require;
+use super::super::size::Size;
 use super::super::values::parse_score_alpha;
 use super::super::{Failure, qualify};
 use super::spec::{parse_calibration, parse_divisor, parse_panel, parse_rule_limit};
@@ -71,6 +72,12 @@ pub(super) struct Args {
     /// Limit of a rule, e.g. gross_loss=2% or net_change=-1pp.
     #[arg(long, value_name = "RULE=VALUE", value_parser = parse_rule_limit)]
     limit: Vec<(RuleName, f64)>,
+    /// Most device memory in use while an arm runs, other processes included, e.g. 76GiB.
+    #[arg(long, value_name = "SIZE")]
+    peak_memory: Option<Size>,
+    /// Longest time between two samples of the memory in use, in milliseconds.
+    #[arg(long, value_name = "MS")]
+    sample_gap: Option<u64>,
     /// Seed of panels and of the bootstrap.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -212,6 +219,7 @@ fn declare(args: &Args, from: Protocol, models: Vec<ProtocolModel>) -> anyhow::R
         protocol.seed = seed;
         protocol.rules.nll.seed = seed;
     }
+    set_resource_limits(args, &mut protocol);
     set_objectives(args, &mut protocol);
     set_rules(args, &mut protocol)?;
     protocol.description = match &args.description {
@@ -273,6 +281,19 @@ fn set_objectives(args: &Args, protocol: &mut Protocol) {
         (None, [only]) => protocol.required = *only,
         (None, _) => {}
     }
+}
+
+fn set_resource_limits(args: &Args, protocol: &mut Protocol) {
+    if args.peak_memory.is_none() && args.sample_gap.is_none() {
+        return;
+    }
+    let limits = protocol.resource_limits.get_or_insert(ResourceLimits {
+        peak_device_bytes: None,
+        largest_sample_gap_ms: None,
+    });
+    let peak = args.peak_memory.map(|size| size.0);
+    limits.peak_device_bytes = peak.or(limits.peak_device_bytes);
+    limits.largest_sample_gap_ms = args.sample_gap.or(limits.largest_sample_gap_ms);
 }
 
 /// Family alpha, limits and divisors.

@@ -5,10 +5,11 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::certify::{Attainable, attainable};
-use crate::schema::{ObjectiveName, PanelPlan, Protocol, RuleName};
+use crate::schema::{ObjectiveName, PanelPlan, Protocol, ResourceLimits, RuleName};
 
 use super::super::Failure;
 use super::super::output::{self, Format};
+use super::super::size::Size;
 
 /// Schema name of the JSON document.
 const SHOW_SCHEMA: &str = "kvassay.protocol-show/1";
@@ -249,14 +250,30 @@ fn write_scope(out: &mut dyn Write, document: &ShowDocument<'_>) -> std::io::Res
     let assay = &protocol.assay_sensitivity;
     writeln!(
         out,
-        "  controls must answer at least {}% of math and {}% of each retrieval panel\n",
+        "  controls must answer at least {}% of math and {}% of each retrieval panel",
         percent(assay.math),
         percent(assay.retrieval)
     )?;
+    if let Some(limits) = &protocol.resource_limits {
+        writeln!(out, "  every arm: {}", resources_line(*limits))?;
+    }
+    writeln!(out)?;
     for objective in &protocol.objectives {
         writeln!(out, "{}: {}", objective.name(), scope(protocol, *objective))?;
     }
     Ok(())
+}
+
+fn resources_line(limits: ResourceLimits) -> String {
+    let peak = limits.peak_device_bytes.map(|bytes| {
+        let size = Size(bytes);
+        format!("at most {size} of device memory in use")
+    });
+    let gap = limits
+        .largest_sample_gap_ms
+        .map(|gap| format!("at most {gap} ms between two samples of it"));
+    let parts: Vec<String> = peak.into_iter().chain(gap).collect();
+    parts.join(", ")
 }
 
 fn scope(protocol: &Protocol, objective: ObjectiveName) -> String {

@@ -7,6 +7,7 @@
 mod floor;
 mod kernel;
 mod panel;
+mod verify;
 mod work;
 
 use std::time::{Duration, Instant};
@@ -114,6 +115,14 @@ pub enum BenchError {
         cases: usize,
         /// What is wrong with one.
         first: String,
+    },
+    /// Verified answers are not those that plain generation gave.
+    #[error("verify: {differing} of {cases} answers differ from plain generation, expected none")]
+    Differs {
+        /// Answers that differ.
+        differing: usize,
+        /// All answers.
+        cases: usize,
     },
     /// The shape is too small for some work.
     #[error("{work}: needs {needed} tokens, the model's context is {context}")]

@@ -1,5 +1,6 @@
 //! Work through the engine, on the wall clock.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -56,7 +57,7 @@ pub(super) fn ids(seed: usize, count: usize, vocabulary: u32) -> Vec<u32> {
 
 /// Counts outcomes and keeps the time of each pass.
 struct Count {
-    generated: usize,
+    answers: BTreeMap<usize, Vec<u32>>,
     failed: usize,
     first: Option<CaseError>,
     /// Seconds and rows of every pass.
@@ -67,7 +68,7 @@ struct Count {
 impl Count {
     fn new() -> Self {
         Count {
-            generated: 0,
+            answers: BTreeMap::new(),
             failed: 0,
             first: None,
             passes: Vec::new(),
@@ -104,9 +105,11 @@ impl Observer for Count {
 }
 
 impl GenerateObserver for Count {
-    fn generated(&mut self, _: usize, outcome: Result<Generation, CaseError>) {
+    fn generated(&mut self, index: usize, outcome: Result<Generation, CaseError>) {
         match outcome {
-            Ok(generation) => self.generated += generation.ids.len(),
+            Ok(generation) => {
+                self.answers.insert(index, generation.ids);
+            }
             Err(error) => self.fail(error),
         }
     }
@@ -122,16 +125,18 @@ impl ScoreObserver for Count {
 
 /// Cases that share a slot count: prompts to continue, or windows to score.
 #[derive(Clone)]
-struct Batch {
-    slots: usize,
-    generate: Vec<GenerateRequest>,
-    score: Vec<ScoreRequest>,
+pub(super) struct Batch {
+    pub slots: usize,
+    pub generate: Vec<GenerateRequest>,
+    pub score: Vec<ScoreRequest>,
 }
 
 /// Outcome of a batch.
-struct Ran {
-    seconds: f64,
-    generated: usize,
+pub(super) struct Ran {
+    pub seconds: f64,
+    /// Generated tokens of each case, in the order of the cases.
+    pub answers: Vec<Vec<u32>>,
+    /// Seconds and rows of every pass.
     passes: Vec<(f64, u64)>,
 }
 
@@ -142,6 +147,7 @@ impl<B: Timed> Bench<B> {
         let request = GenerateRequest {
             prompt_ids: ids(1, FIRST_PROMPT, self.vocabulary()),
             max_new_tokens: 1,
+            draft: Vec::new(),
         };
         let mut count = Count::new();
         self.engine.generate(&[request], &mut count)?;
@@ -167,6 +173,7 @@ impl<B: Timed> Bench<B> {
                 self.attention(recipe, absmax)?
             }
             Work::Math => self.panel(work, recipe, absmax, vec![self.math()])?,
+            Work::Verify => self.verify(recipe, absmax)?,
             Work::Nll => self.panel(work, recipe, absmax, self.nll())?,
             Work::Retrieval => self.panel(work, recipe, absmax, self.retrieval())?,
             Work::Arm => {
@@ -178,7 +185,7 @@ impl<B: Timed> Bench<B> {
         Ok(vec![one])
     }
 
-    fn open_arm(
+    pub(super) fn open_arm(
         &mut self,
         recipe: &Recipe,
         absmax: Option<&[LayerAbsmax]>,
@@ -197,7 +204,7 @@ impl<B: Timed> Bench<B> {
         Ok(())
     }
 
-    fn run(&mut self, work: Work, batch: &Batch) -> Result<Ran, BenchError> {
+    pub(super) fn run(&mut self, work: Work, batch: &Batch) -> Result<Ran, BenchError> {
         let mut count = Count::new();
         let start = Instant::now();
         if !batch.generate.is_empty() {
@@ -210,7 +217,7 @@ impl<B: Timed> Bench<B> {
         count.check(work, batch.generate.len() + batch.score.len())?;
         Ok(Ran {
             seconds,
-            generated: count.generated,
+            answers: count.answers.into_values().collect(),
             passes: count.passes,
         })
     }
@@ -264,6 +271,7 @@ impl<B: Timed> Bench<B> {
             .map(|i| GenerateRequest {
                 prompt_ids: ids(i, prompt, self.vocabulary()),
                 max_new_tokens: (reading + together) as u32,
+                draft: Vec::new(),
             })
             .collect();
         let batch = Batch {
@@ -311,7 +319,7 @@ impl<B: Timed> Bench<B> {
             self.open_arm(recipe, absmax, batch.slots)?;
             let ran = self.run(work, &batch)?;
             seconds += ran.seconds;
-            generated += ran.generated;
+            generated += ran.answers.iter().map(Vec::len).sum::<usize>();
             read += ran.passes.iter().map(|(_, rows)| rows).sum::<u64>();
             cases += batch.generate.len() + batch.score.len();
             let own = self.floor(recipe, &batch);
@@ -341,7 +349,7 @@ impl<B: Timed> Bench<B> {
 
     /// Floor of a batch: the operations and cache bytes of every sequence, and the weights once for
     /// every step that full slots cannot avoid.
-    fn floor(&self, recipe: &Recipe, batch: &Batch) -> Floor {
+    pub(super) fn floor(&self, recipe: &Recipe, batch: &Batch) -> Floor {
         let generate = batch.generate.iter().map(|request| {
             let new = request.max_new_tokens as usize;
             self.costs
@@ -380,11 +388,12 @@ impl<B: Timed> Bench<B> {
         let request = |(i, length)| GenerateRequest {
             prompt_ids: ids(i, length, self.vocabulary()),
             max_new_tokens: new as u32,
+            draft: Vec::new(),
         };
         lengths.enumerate().map(request).collect()
     }
 
-    fn math(&self) -> Batch {
+    pub(super) fn math(&self) -> Batch {
         let (count, new) = self.sizes.math;
         let spread = LONGEST_QUESTION - SHORTEST_QUESTION + 1;
         let lengths = (0..count).map(|i| SHORTEST_QUESTION + i * 37 % spread);

@@ -17,6 +17,8 @@ pub enum Work {
     Attention,
     /// Prompts like those of grade-school mathematics, with 256 new tokens each.
     Math,
+    /// The same answers verified instead of generated.
+    Verify,
     /// Likelihood of the last 128 tokens of windows.
     Nll,
     /// Long prompts with 16 new tokens each.
@@ -27,7 +29,7 @@ pub enum Work {
 
 impl Work {
     /// Every kind, in the order in which they are measured by default.
-    pub const ALL: [Work; 10] = [
+    pub const ALL: [Work; 11] = [
         Work::Load,
         Work::Start,
         Work::Prefill1k,
@@ -35,6 +37,7 @@ impl Work {
         Work::Decode,
         Work::Attention,
         Work::Math,
+        Work::Verify,
         Work::Nll,
         Work::Retrieval,
         Work::Arm,
@@ -50,6 +53,7 @@ impl Work {
             Work::Decode => "decode",
             Work::Attention => "attention",
             Work::Math => "math",
+            Work::Verify => "verify",
             Work::Nll => "nll",
             Work::Retrieval => "retrieval",
             Work::Arm => "arm",
@@ -131,7 +135,7 @@ impl Sizes {
             // The first sequences go on while the last ones are still read.
             Work::Decode => self.step.1 * 2,
             Work::Attention => self.step.1,
-            Work::Math => super::panel::LONGEST_QUESTION + self.math.1,
+            Work::Math | Work::Verify => super::panel::LONGEST_QUESTION + self.math.1,
             Work::Nll | Work::Retrieval => long,
             Work::Arm => long.max(self.longest(Work::Math)),
         }

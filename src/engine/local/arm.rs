@@ -1,12 +1,13 @@
 //! The open arm: a recipe, its scales, its layout and a cache that grows with the requests.
 
-use crate::backend::{Backend, CacheLayout};
+use crate::backend::{Backend, BackendError, CacheLayout};
 use crate::engine::{BatchLayout, EngineError};
 use crate::model::Decoder;
 use crate::recipe::Recipe;
 use crate::schema::LayerAbsmax;
 
-use super::engine_error;
+use super::admission::Admission;
+use super::{engine_error, footprint};
 
 /// Slots grow in steps of this many tokens.
 const GROWTH: usize = 512;
@@ -17,7 +18,7 @@ pub(super) struct Arm<B: Backend> {
     absmax: Option<Vec<LayerAbsmax>>,
     layout: BatchLayout,
     slot_tokens: usize,
-    cache: Option<B::Cache>,
+    cache: Option<(B::Cache, Admission)>,
 }
 
 impl<B: Backend> Arm<B> {
@@ -60,26 +61,39 @@ impl<B: Backend> Arm<B> {
         self.layout
     }
 
-    /// The cache, with room for `tokens` per slot. Growing it forgets what it holds, so every
-    /// sequence has to be finished.
+    /// The cache, with room for `tokens` per slot, and which sequences it has room for side by
+    /// side. Growing it forgets what it holds, so every sequence has to be finished.
     pub fn cache_for(
         &mut self,
         decoder: &Decoder<B>,
         tokens: usize,
-    ) -> Result<&mut B::Cache, EngineError> {
+    ) -> Result<(&mut B::Cache, Admission), EngineError> {
         let fits = self.slot_tokens >= tokens;
-        let cache = match self.cache.take() {
-            Some(cache) if fits => cache,
+        let found = match self.cache.take() {
+            Some(found) if fits => found,
             outgrown => {
                 // Two caches at once would be twice the memory.
                 drop(outgrown);
                 let context = decoder.config().context;
                 self.slot_tokens = tokens.max(1).next_multiple_of(GROWTH).min(context);
-                let layout = self.cache_layout(decoder);
-                decoder.backend().cache(&layout).map_err(engine_error)?
+                self.allocate(decoder).map_err(engine_error)?
             }
         };
-        Ok(self.cache.insert(cache))
+        let (cache, admission) = self.cache.insert(found);
+        if !admission.has_room(tokens) {
+            return Err(EngineError::Worker(format!(
+                "cache: found a sequence of up to {tokens} tokens, expected at most the {} that                  fit into the memory that is free beside weights and activations: shorter panels                  or smaller recipes need less",
+                admission.tokens().unwrap_or_default()
+            )));
+        }
+        Ok((cache, *admission))
+    }
+
+    fn allocate(&self, decoder: &Decoder<B>) -> Result<(B::Cache, Admission), BackendError> {
+        let (backend, layout) = (decoder.backend(), self.cache_layout(decoder));
+        let activations = footprint::activations(decoder.config(), self.layout, self.slot_tokens);
+        let limit = backend.cache_tokens_limit(&layout, activations)?;
+        Ok((backend.cache(&layout)?, Admission::new(limit)))
     }
 
     fn cache_layout(&self, decoder: &Decoder<B>) -> CacheLayout {

@@ -7,6 +7,7 @@ use crate::engine::{BatchLayout, CaseError};
 use crate::model::{Decoder, Workspace};
 use crate::schema::{KvTotals, LayerAbsmax};
 
+use super::admission::Admission;
 use super::schedule::{Lane, Pass, Pick, Sequence, plan};
 
 /// What sequences are run for.
@@ -29,8 +30,13 @@ pub(super) trait Task {
         targets: &[u32],
     ) -> Result<Vec<Self::Value>, BackendError>;
 
-    /// Takes one value, in ascending order of position within a sequence.
-    fn accept(&self, sequence: &mut Self::Sequence, value: Self::Value) -> Result<(), CaseError>;
+    /// Takes one value, in ascending order of position within a sequence. Returns how many stored
+    /// tokens stand where those beyond are wrong: what was read behind them is not handed over.
+    fn accept(
+        &self,
+        sequence: &mut Self::Sequence,
+        value: Self::Value,
+    ) -> Result<Option<usize>, CaseError>;
 
     /// Reports a sequence that finished or failed.
     fn finish<B: Backend>(
@@ -72,6 +78,8 @@ pub(super) struct Driver<'a, B: Backend> {
     pub workspace: &'a mut Workspace<B>,
     /// Slots and chunk.
     pub layout: BatchLayout,
+    /// Which sequences have room beside each other, each of which has room alone.
+    pub admission: Admission,
 }
 
 impl<B: Backend> Driver<'_, B> {
@@ -84,20 +92,18 @@ impl<B: Backend> Driver<'_, B> {
         for slot in 0..self.layout.slots {
             self.decoder.backend().reset_slot(self.cache, slot)?;
         }
-        let mut queue = queue.into_iter();
+        let mut queue = queue.into_iter().peekable();
         let mut free: Vec<usize> = (0..self.layout.slots).rev().collect();
         let mut lanes: Vec<Lane<T::Sequence>> = Vec::with_capacity(self.layout.slots);
         loop {
-            while let Some(slot) = free.pop() {
-                let Some((index, sequence)) = queue.next() else {
+            while let Some((_, next)) = queue.peek()
+                && !free.is_empty()
+                && self.admission.admit(next.capacity())
+            {
+                let (Some((index, sequence)), Some(slot)) = (queue.next(), free.pop()) else {
                     break;
                 };
-                lanes.push(Lane {
-                    index,
-                    slot,
-                    stored: 0,
-                    sequence,
-                });
+                lanes.push(Lane::new(index, slot, sequence));
             }
             if lanes.is_empty() {
                 return Ok(());
@@ -141,11 +147,17 @@ impl<B: Backend> Driver<'_, B> {
                 Err(BackendError::NotFinite { row, what }) => {
                     let CacheRow { slot, position } = pass.rows[row];
                     let owner = lanes.iter().position(|lane| lane.slot == slot);
-                    failed[owner.unwrap_or_default()] = Some(not_finite(position, &what));
-                    pass.remove_slot(slot);
+                    let owner = owner.unwrap_or_default();
+                    let from = fail_at(&mut lanes[owner], position, &what, &mut failed[owner]);
+                    pass.remove(slot, from);
                 }
                 Err(other) => return Err(other),
             }
+        }
+        for lane in lanes.iter_mut().filter(|lane| lane.is_cut) {
+            let backend = self.decoder.backend();
+            backend.truncate_slot(self.cache, lane.slot, lane.stored)?;
+            lane.is_cut = false;
         }
         Ok(failed)
     }
@@ -158,10 +170,16 @@ impl<B: Backend> Driver<'_, B> {
         failed: Vec<Option<CaseError>>,
         free: &mut Vec<usize>,
     ) -> Result<(), BackendError> {
+        let ends = |(lane, failure): (&Lane<T::Sequence>, &Option<CaseError>)| {
+            failure.is_some() || lane.is_finished()
+        };
+        if !lanes.iter().zip(&failed).any(ends) {
+            return Ok(());
+        }
         let backend = self.decoder.backend();
         let mut kept = Vec::with_capacity(self.layout.slots);
         for (lane, failure) in lanes.drain(..).zip(failed) {
-            let (index, slot) = (lane.index, lane.slot);
+            let (index, slot, capacity) = (lane.index, lane.slot, lane.sequence.capacity());
             if failure.is_none() && !lane.is_finished() {
                 kept.push(lane);
                 continue;
@@ -175,6 +193,7 @@ impl<B: Backend> Driver<'_, B> {
             task.finish(index, outcome)?;
             backend.reset_slot(self.cache, slot)?;
             free.push(slot);
+            self.admission.release(capacity);
         }
         *lanes = kept;
         Ok(())
@@ -188,15 +207,17 @@ fn read<B: Backend, T: Task>(
     task: &T,
     logits: &B::Tensor,
     pass: &Pass,
-    lanes: &[Lane<T::Sequence>],
+    lanes: &mut [Lane<T::Sequence>],
     failed: &mut [Option<CaseError>],
 ) -> Result<Vec<(Pick, T::Value)>, BackendError> {
     let backend = decoder.backend();
-    let target = |pick: &Pick| task.target(&lanes[pick.lane].sequence, pick.position);
-    let targets =
-        |rows: &[usize]| -> Vec<u32> { rows.iter().map(|&row| target(&pass.picks[row])).collect() };
+    let targets: Vec<u32> = pass
+        .picks
+        .iter()
+        .map(|pick| task.target(&lanes[pick.lane].sequence, pick.position))
+        .collect();
     let mut rows: Vec<usize> = (0..pass.picks.len()).collect();
-    let mut values = task.read(backend, logits, &targets(&rows));
+    let mut values = task.read(backend, logits, &targets);
     loop {
         match values {
             Ok(values) => {
@@ -205,34 +226,58 @@ fn read<B: Backend, T: Task>(
             }
             Err(BackendError::NotFinite { row, what }) => {
                 let Pick { lane, position } = pass.picks[rows[row]];
-                failed[lane] = Some(not_finite(position, &what));
-                rows.retain(|&row| pass.picks[row].lane != lane);
+                let from = fail_at(&mut lanes[lane], position, &what, &mut failed[lane]);
+                rows.retain(|&row| {
+                    let pick = pass.picks[row];
+                    pick.lane != lane || pick.position < from
+                });
                 if rows.is_empty() {
                     return Ok(Vec::new());
                 }
                 let mut kept = backend.tensor(rows.len(), decoder.config().vocab_size)?;
                 backend.gather(logits, &rows, &mut kept)?;
-                values = task.read(backend, &kept, &targets(&rows));
+                let kept_targets: Vec<u32> = rows.iter().map(|&row| targets[row]).collect();
+                values = task.read(backend, &kept, &kept_targets);
             }
             Err(other) => return Err(other),
         }
     }
 }
 
-/// Hands values to their sequences.
+/// Hands values to their sequences, as far as the tokens before them stand.
 fn accept<T: Task>(
     task: &T,
     lanes: &mut [Lane<T::Sequence>],
     failed: &mut [Option<CaseError>],
     values: Vec<(Pick, T::Value)>,
 ) {
-    for (pick, value) in values {
-        if failed[pick.lane].is_none() {
-            failed[pick.lane] = task.accept(&mut lanes[pick.lane].sequence, value).err();
+    for (Pick { lane, position }, value) in values {
+        let failure = &mut failed[lane];
+        let lane = &mut lanes[lane];
+        if failure.is_some() || position >= lane.stored {
+            continue;
+        }
+        match task.accept(&mut lane.sequence, value) {
+            Ok(None) => {}
+            Ok(Some(tokens)) => lane.cut(tokens),
+            Err(error) => *failure = Some(error),
         }
     }
 }
 
-fn not_finite(position: usize, what: &str) -> CaseError {
-    CaseError(format!("token {position}: {what}"))
+/// A number at `position` is not finite. The sequence fails, unless the position belongs to a
+/// draft: plain generation might never come there, and fails by itself if it does. Returns the
+/// position from which the lane's rows are no longer wanted.
+fn fail_at<S: Sequence>(
+    lane: &mut Lane<S>,
+    position: usize,
+    what: &str,
+    failure: &mut Option<CaseError>,
+) -> usize {
+    if position >= lane.certain() {
+        lane.abandon();
+        return lane.stored;
+    }
+    *failure = Some(CaseError(format!("token {position}: {what}")));
+    0
 }

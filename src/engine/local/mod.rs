@@ -3,14 +3,20 @@
 //! Results do not depend on the batch layout, the order of requests or the chunking of prompts:
 //! backends compute every row by itself, and nothing here looks at other sequences.
 
+mod admission;
 mod arm;
+mod draft;
 mod drive;
 mod engagement;
+mod footprint;
+mod generate;
 mod open;
+mod sampler;
 mod schedule;
 mod tasks;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use crate::backend::{Backend, BackendError};
 use crate::model::{Decoder, LoadError, Workspace};
@@ -19,12 +25,14 @@ use crate::schema::{Engagement, KvTotals, LayerAbsmax, ModelIdentity, WorkerIden
 
 use super::{
     ArmSetup, BatchLayout, CaseError, Engine, EngineError, GenerateObserver, GenerateRequest,
-    Observer, ScoreObserver, ScoreRequest,
+    Observer, ScoreObserver, ScoreRequest, Watch,
 };
 use arm::Arm;
 use drive::{Driver, Task};
+use generate::{Continuation, Generate};
+use sampler::Sampler;
 use schedule::Sequence;
-use tasks::{Bounds, Continuation, Document, Generate, Likelihood, Measure, Window};
+use tasks::{Bounds, Document, Likelihood, Measure, Window};
 
 /// What an engine needs of a tokenizer.
 pub trait TokenText {
@@ -74,6 +82,8 @@ pub struct LocalEngine<B: Backend> {
     workspace: Workspace<B>,
     settings: LocalSettings,
     arm: Option<Arm<B>>,
+    /// Looks at what the open arm takes.
+    sampler: Option<Sampler>,
 }
 
 impl<B: Backend> LocalEngine<B> {
@@ -96,6 +106,7 @@ impl<B: Backend> LocalEngine<B> {
             workspace,
             settings,
             arm: None,
+            sampler: None,
         })
     }
 
@@ -133,12 +144,13 @@ impl<B: Backend> LocalEngine<B> {
         let arm = arm.ok_or_else(|| EngineError::Worker("no arm is open".to_owned()))?;
         let longest = queue.iter().map(|(_, s)| s.capacity()).max().unwrap_or(0);
         let layout = arm.layout();
-        let cache = arm.cache_for(decoder, longest)?;
+        let (cache, admission) = arm.cache_for(decoder, longest)?;
         let mut driver = Driver {
             decoder,
             cache,
             workspace,
             layout,
+            admission,
         };
         driver.run(task, queue).map_err(engine_error)
     }
@@ -203,14 +215,15 @@ impl<B: Backend> Engine for LocalEngine<B> {
         forced_tokens: u32,
         observer: &mut dyn Observer,
     ) -> Result<Vec<LayerAbsmax>, EngineError> {
-        self.arm = None;
+        (self.arm, self.sampler) = (None, None);
         let mut arm = Arm::new(&self.decoder, Recipe::native(), None, self.settings.layout)?;
         let measured = self.measure(&mut arm, documents, forced_tokens, observer)?;
         Ok(measured.absmax)
     }
 
     fn open_arm(&mut self, setup: &ArmSetup) -> Result<Engagement, EngineError> {
-        self.arm = None;
+        (self.arm, self.sampler) = (None, None);
+        let sampler = Sampler::start(self.decoder.backend().meter(), sampler::INTERVAL);
         let mut arm = Arm::new(
             &self.decoder,
             setup.recipe.clone(),
@@ -226,8 +239,12 @@ impl<B: Backend> Engine for LocalEngine<B> {
             })?
             .totals;
         let engagement = engagement::engagement(&setup.recipe, setup.probe.len() as u64, &totals)?;
-        self.arm = Some(arm);
+        (self.arm, self.sampler) = (Some(arm), Some(sampler));
         Ok(engagement)
+    }
+
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        self.sampler.as_ref().map(Sampler::watch)
     }
 
     fn generate(
@@ -248,7 +265,10 @@ impl<B: Backend> Engine for LocalEngine<B> {
                     let nothing = task.outcome(Vec::new(), KvTotals::default());
                     task.observer.generated(index, Ok(nothing));
                 }
-                Ok(()) => queue.push((index, Continuation::new(request))),
+                Ok(()) => {
+                    let usable = |id| bounds.holds(id) && !self.text.eos_ids().contains(&id);
+                    queue.push((index, Continuation::new(request, usable)));
+                }
             }
         }
         let arm = self.arm.as_mut();

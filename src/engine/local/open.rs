@@ -1,23 +1,20 @@
 //! Engines over opened model files.
 
-use crate::backend::Backend;
+use std::borrow::Borrow;
+
 use crate::backend::cpu::CpuBackend;
 use crate::backend::cuda::CudaBackend;
-use crate::model::{Decoder, LoadError, ModelFiles, Tokenizer};
-use crate::recipe::{CacheShape, Recipe, bytes_per_token};
+use crate::backend::{Backend, BackendError};
+use crate::model::{Decoder, LoadError, ModelFiles, Tokenizer, weight_bytes};
 use crate::schema::WorkerIdentity;
 
-use super::{BatchLayout, LocalEngine, LocalIdentity, LocalSettings, TokenText};
+use super::footprint::{self, Least};
+use super::{LocalEngine, LocalIdentity, LocalSettings, TokenText};
 
-/// Most sequences side by side on a GPU, and prompt tokens per pass.
-const CUDA_LAYOUT: BatchLayout = BatchLayout {
-    slots: 256,
-    prefill_chunk: 2048,
-};
+/// Most sequences side by side on a GPU; fewer run where their pages would not fit.
+const CUDA_SLOTS: usize = 512;
 /// Longest sequences of built-in panels, in tokens.
 const LONGEST: usize = 8192;
-/// Share of the memory beside the weights that caches may take.
-const CACHE_SHARE: f64 = 0.8;
 
 impl TokenText for Tokenizer {
     fn decode(&self, ids: &[u32]) -> String {
@@ -35,17 +32,19 @@ impl<B: Backend> LocalEngine<B> {
     /// # Errors
     /// What is wrong with a tensor, or what the backend reports.
     pub fn new(
-        files: ModelFiles,
+        files: impl Borrow<ModelFiles>,
         backend: B,
         worker: WorkerIdentity,
         settings: LocalSettings,
     ) -> Result<Self, LoadError> {
+        let files = files.borrow();
         let identity = LocalIdentity {
             model: files.identity(),
             worker,
         };
-        let decoder = Decoder::load(files.config, files.weights.as_ref(), backend)?;
-        LocalEngine::from_decoder(decoder, Box::new(files.tokenizer), identity, settings)
+        let decoder = Decoder::load(files.config.clone(), files.weights.as_ref(), backend)?;
+        let text = Box::new(files.tokenizer.clone());
+        LocalEngine::from_decoder(decoder, text, identity, settings)
     }
 }
 
@@ -54,7 +53,7 @@ impl LocalEngine<CpuBackend> {
     ///
     /// # Errors
     /// As [`LocalEngine::new`].
-    pub fn cpu(files: ModelFiles) -> Result<Self, LoadError> {
+    pub fn cpu(files: impl Borrow<ModelFiles>) -> Result<Self, LoadError> {
         let backend = CpuBackend::new();
         let worker = WorkerIdentity {
             kind: "cpu".to_owned(),
@@ -66,35 +65,48 @@ impl LocalEngine<CpuBackend> {
 }
 
 impl LocalEngine<CudaBackend> {
-    /// The built-in worker on GPU number `device`. As many sequences run side by side as have room
-    /// at 8,192 tokens (or the model's context) each, up to 256.
+    /// As [`LocalEngine::cuda_for`] with sequences of up to 8,192 tokens, the longest of built-in
+    /// panels.
     ///
     /// # Errors
-    /// As [`LocalEngine::new`], and what is missing for a GPU.
-    pub fn cuda(files: ModelFiles, device: usize) -> Result<Self, LoadError> {
+    /// As [`LocalEngine::cuda_for`].
+    pub fn cuda(files: impl Borrow<ModelFiles>, device: usize) -> Result<Self, LoadError> {
+        Self::cuda_for(files, device, LONGEST)
+    }
+
+    /// The built-in worker on GPU number `device`, for sequences of up to `longest` tokens. Up to 512 sequences run side by side, as many as
+    /// have room for the pages that each may need; prompts run in passes of up to 8,192 tokens, as
+    /// memory allows.
+    ///
+    /// # Errors
+    /// As [`LocalEngine::new`], and what is missing for a GPU: also the memory, before anything is
+    /// loaded.
+    pub fn cuda_for(
+        files: impl Borrow<ModelFiles>,
+        device: usize,
+        longest: usize,
+    ) -> Result<Self, LoadError> {
+        let files = files.borrow();
+        let tokens = files.config.context.min(longest).max(1);
         let backend = CudaBackend::new(device).map_err(LoadError::Device)?;
         let worker = WorkerIdentity {
             kind: "cuda".to_owned(),
             device: backend.device(),
             arithmetic: backend.arithmetic(),
         };
-        let settings = LocalSettings {
-            layout: CUDA_LAYOUT,
-            ..LocalSettings::default()
-        };
-        let mut engine = LocalEngine::new(files, backend, worker, settings)?;
-        let backend = engine.decoder.backend();
-        let (free, _) = backend.memory().map_err(LoadError::Device)?;
+        let weights = weight_bytes(&files.config, files.weights.as_ref());
+        let (free, total) = backend.memory().map_err(LoadError::Device)?;
+        Least::new(&files.config, weights, CUDA_SLOTS, tokens)
+            .check(&worker.device, (free as u64, total as u64))
+            .map_err(|what| LoadError::Device(BackendError::Device(what)))?;
+        let mut engine = LocalEngine::new(files, backend, worker, LocalSettings::default())?;
+        let (free, _) = engine
+            .decoder
+            .backend()
+            .memory()
+            .map_err(LoadError::Device)?;
         let config = engine.decoder.config();
-        let shape = CacheShape {
-            layers: config.layers as u32,
-            kv_heads: config.kv_heads as u32,
-            head_dim: config.head_dim as u32,
-        };
-        let token = bytes_per_token(&Recipe::native(), &shape) as usize;
-        let tokens = (free as f64 * CACHE_SHARE) as usize / token.max(1);
-        let slots = tokens / config.context.clamp(1, LONGEST);
-        engine.settings.layout.slots = slots.clamp(1, CUDA_LAYOUT.slots);
+        engine.settings.layout = footprint::fitting(config, CUDA_SLOTS, tokens, free);
         Ok(engine)
     }
 }

@@ -4,6 +4,10 @@ use std::ops::Range;
 
 use crate::backend::CacheRow;
 
+/// Most rows of prompts and drafts whose logits are wanted in one pass. At a vocabulary of 150,000
+/// so many logits take 600 MB; products are as fast per row with as many rows as with more.
+pub(super) const LOGIT_ROWS: usize = 1024;
+
 /// A sequence as the scheduler sees it.
 pub(super) trait Sequence {
     /// Tokens to store, in order. Grows while the sequence generates.
@@ -14,6 +18,14 @@ pub(super) trait Sequence {
 
     /// Most tokens that the sequence may store.
     fn capacity(&self) -> usize;
+
+    /// Tokens at the end of the feed that come from a draft and may yet turn out wrong.
+    fn speculative(&self) -> usize {
+        0
+    }
+
+    /// Takes the speculative tokens out of the feed, and adds none any more.
+    fn abandon(&mut self) {}
 }
 
 /// A sequence in its slot.
@@ -24,13 +36,61 @@ pub(super) struct Lane<S> {
     pub slot: usize,
     /// Tokens stored so far.
     pub stored: usize,
+    /// The slot holds tokens beyond `stored`, which are wrong.
+    pub is_cut: bool,
     /// The sequence.
     pub sequence: S,
 }
 
 impl<S: Sequence> Lane<S> {
+    /// A sequence that begins in an empty slot.
+    pub fn new(index: usize, slot: usize, sequence: S) -> Self {
+        Lane {
+            index,
+            slot,
+            stored: 0,
+            is_cut: false,
+            sequence,
+        }
+    }
+
     fn pending(&self) -> usize {
         self.sequence.feed().len() - self.stored
+    }
+
+    /// Tokens of the feed that are the sequence's own beyond doubt.
+    pub fn certain(&self) -> usize {
+        self.sequence.feed().len() - self.sequence.speculative()
+    }
+
+    /// Only the first `tokens` stored tokens stand.
+    pub fn cut(&mut self, tokens: usize) {
+        if tokens < self.stored {
+            self.stored = tokens;
+            self.is_cut = true;
+        }
+    }
+
+    /// Goes on without a draft.
+    pub fn abandon(&mut self) {
+        self.sequence.abandon();
+        self.cut(self.sequence.feed().len());
+    }
+
+    /// Rows of the next pass, taken from what it has left.
+    fn share(&self, left: &mut Budget) -> usize {
+        let speculative = self.sequence.speculative();
+        if self.pending() - speculative == 1 {
+            let riding = speculative.min(left.rows).min(left.logits);
+            left.rows -= riding;
+            left.logits -= riding;
+            return 1 + riding;
+        }
+        let plain = self.sequence.wanted().start.saturating_sub(self.stored);
+        let count = self.pending().min(left.rows).min(plain + left.logits);
+        left.rows -= count;
+        left.logits -= count.saturating_sub(plain);
+        count
     }
 
     /// Nothing is left to store.
@@ -81,13 +141,13 @@ impl Pass {
         lane.stored += count;
     }
 
-    /// Takes a slot's rows out.
-    pub fn remove_slot(&mut self, slot: usize) {
+    /// Takes a slot's rows from position `from` on out.
+    pub fn remove(&mut self, slot: usize, from: usize) {
         let old = std::mem::take(self);
         let mut wanted = old.wanted.into_iter().zip(old.picks).peekable();
         for (index, (row, id)) in old.rows.into_iter().zip(old.ids).enumerate() {
             let pick = wanted.next_if(|(wanted, _)| *wanted == index);
-            if row.slot == slot {
+            if row.slot == slot && row.position >= from {
                 continue;
             }
             if let Some((_, pick)) = pick {
@@ -100,23 +160,28 @@ impl Pass {
     }
 }
 
-/// Plans the next pass and marks its tokens as stored: every lane that waits for one token (those
-/// that generate) gets its row, then prompts share `prefill_chunk` rows in the order of `lanes`.
+/// What is left of a pass beside its riding rows.
+struct Budget {
+    /// Rows.
+    rows: usize,
+    /// Rows whose logits are wanted.
+    logits: usize,
+}
+
+/// Plans the next pass and marks its tokens as stored: every lane that waits for one certain token
+/// (those that generate) gets its row, then prompts and drafts share `prefill_chunk` rows in the
+/// order of `lanes`, at most [`LOGIT_ROWS`] of them with logits.
 ///
 /// Prompts ride along with generating rows because a weight is read once per pass, whatever the
 /// number of rows.
 pub(super) fn plan<S: Sequence>(lanes: &mut [Lane<S>], prefill_chunk: usize) -> Pass {
     let mut pass = Pass::default();
-    let mut budget = prefill_chunk;
+    let mut left = Budget {
+        rows: prefill_chunk,
+        logits: LOGIT_ROWS,
+    };
     for (index, lane) in lanes.iter_mut().enumerate() {
-        let count = match lane.pending() {
-            1 => 1,
-            pending => {
-                let count = pending.min(budget);
-                budget -= count;
-                count
-            }
-        };
+        let count = lane.share(&mut left);
         pass.take(index, lane, count);
     }
     pass
@@ -131,6 +196,7 @@ mod tests {
     struct Fixed {
         feed: Vec<u32>,
         wanted: Range<usize>,
+        speculative: usize,
     }
 
     impl Sequence for Fixed {
@@ -145,18 +211,67 @@ mod tests {
         fn capacity(&self) -> usize {
             self.feed.len()
         }
+
+        fn speculative(&self) -> usize {
+            self.speculative
+        }
+
+        fn abandon(&mut self) {
+            self.feed.truncate(self.feed.len() - self.speculative);
+            self.speculative = 0;
+        }
     }
 
     fn lane(slot: usize, len: usize, wanted: Range<usize>) -> Lane<Fixed> {
-        Lane {
-            index: slot,
+        let feed = (0..len as u32).map(|id| id + 100 * slot as u32).collect();
+        Lane::new(
             slot,
-            stored: 0,
-            sequence: Fixed {
-                feed: (0..len as u32).map(|id| id + 100 * slot as u32).collect(),
+            slot,
+            Fixed {
+                feed,
                 wanted,
+                speculative: 0,
             },
-        }
+        )
+    }
+
+    /// A lane with a draft of `speculative` tokens, of which `stored` tokens are stored.
+    fn drafting(slot: usize, len: usize, speculative: usize, stored: usize) -> Lane<Fixed> {
+        let mut lane = lane(slot, len, 2..usize::MAX);
+        lane.sequence.speculative = speculative;
+        lane.stored = stored;
+        lane
+    }
+
+    #[test]
+    fn drafts_ride_along_with_their_certain_row_as_far_as_rows_are_left() {
+        let mut lanes = [drafting(0, 9, 5, 3), drafting(1, 9, 5, 3), lane(2, 4, 3..4)];
+        let pass = plan(&mut lanes, 6);
+        assert_eq!(
+            pass.ids,
+            [3, 4, 5, 6, 7, 8, 103, 104],
+            "one certain row each, five and one speculative ones, and nothing of the prompt"
+        );
+        assert_eq!(pass.wanted.len(), 8);
+        lanes[0].cut(5);
+        lanes[0].cut(7);
+        assert_eq!((lanes[0].stored, lanes[0].is_cut), (5, true));
+        lanes[1].abandon();
+        assert_eq!((lanes[1].stored, lanes[1].is_cut), (4, true));
+        assert!(lanes[1].is_finished());
+        assert_eq!(lanes[1].certain(), 4);
+    }
+
+    #[test]
+    fn logits_are_limited_and_rows_without_them_are_not() {
+        let long = LOGIT_ROWS + 300;
+        let mut lanes = [lane(0, long, 200..long), lane(1, 50, 40..50)];
+        let pass = plan(&mut lanes, 8192);
+        assert_eq!(pass.wanted.len(), LOGIT_ROWS);
+        assert_eq!((lanes[0].stored, lanes[1].stored), (200 + LOGIT_ROWS, 40));
+        let pass = plan(&mut lanes, 8192);
+        assert_eq!((pass.rows.len(), pass.wanted.len()), (110, 110));
+        assert!(lanes.iter().all(Lane::is_finished));
     }
 
     #[test]
@@ -179,7 +294,7 @@ mod tests {
         let mut pass = plan(&mut lanes, 100);
         let mut alone = [lane(0, 3, 2..3)];
         let expected = plan(&mut alone, 100);
-        pass.remove_slot(2);
+        pass.remove(2, 0);
         assert_eq!((&pass.rows, &pass.ids), (&expected.rows, &expected.ids));
         assert_eq!(pass.wanted, expected.wanted);
         // Picks go on to name lanes of the whole list.
@@ -190,7 +305,10 @@ mod tests {
                 position: 2
             }]
         );
-        pass.remove_slot(0);
+        let whole = pass.rows.len();
+        pass.remove(0, 2);
+        assert_eq!((pass.rows.len(), pass.wanted.len()), (whole - 1, 0));
+        pass.remove(0, 0);
         assert_eq!(pass, Pass::default());
     }
 

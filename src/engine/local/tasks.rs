@@ -1,15 +1,11 @@
-//! The three uses of a driver: generate, score, calibrate.
+//! Scoring and calibrating with a driver, and what requests must keep to.
 
 use std::ops::{ControlFlow, Range};
 
 use crate::backend::{Backend, BackendError};
-use crate::engine::{
-    CaseError, GenerateObserver, GenerateRequest, Generation, Observer, Score, ScoreObserver,
-    ScoreRequest,
-};
-use crate::schema::{Finish, KvTotals, LayerAbsmax};
+use crate::engine::{CaseError, Observer, Score, ScoreObserver, ScoreRequest};
+use crate::schema::{KvTotals, LayerAbsmax};
 
-use super::TokenText;
 use super::drive::{Slot, Task};
 use super::schedule::Sequence;
 
@@ -37,8 +33,7 @@ impl Bounds {
                 self.context
             )));
         }
-        let foreign = |&id: &u32| usize::try_from(id).map_or(true, |id| id >= self.vocab_size);
-        match ids.iter().position(foreign) {
+        match ids.iter().position(|&id| !self.holds(id)) {
             None => Ok(()),
             Some(at) => Err(CaseError(format!(
                 "token {at}: found id {}, expected less than the vocabulary's {}",
@@ -46,113 +41,19 @@ impl Bounds {
             ))),
         }
     }
+
+    /// Whether the vocabulary has this token.
+    pub fn holds(&self, id: u32) -> bool {
+        usize::try_from(id).is_ok_and(|id| id < self.vocab_size)
+    }
 }
 
 /// Sum over the layers.
-fn sum(layers: &[KvTotals]) -> KvTotals {
+pub(super) fn sum(layers: &[KvTotals]) -> KvTotals {
     layers.iter().fold(KvTotals::default(), |mut sum, layer| {
         sum.merge(layer);
         sum
     })
-}
-
-/// A greedy continuation under way.
-pub(super) struct Continuation {
-    feed: Vec<u32>,
-    prompt: usize,
-    allowance: usize,
-    output: Vec<u32>,
-}
-
-impl Continuation {
-    /// Starts from a checked request that asks for at least one token.
-    pub fn new(request: &GenerateRequest) -> Self {
-        Continuation {
-            feed: request.prompt_ids.clone(),
-            prompt: request.prompt_ids.len(),
-            allowance: request.max_new_tokens as usize,
-            output: Vec::new(),
-        }
-    }
-}
-
-impl Sequence for Continuation {
-    fn feed(&self) -> &[u32] {
-        &self.feed
-    }
-
-    fn wanted(&self) -> Range<usize> {
-        self.prompt - 1..usize::MAX
-    }
-
-    fn capacity(&self) -> usize {
-        // The last new token is never stored.
-        self.prompt + self.allowance - 1
-    }
-}
-
-/// Greedy generation until a stop token or the end of the allowance.
-pub(super) struct Generate<'a> {
-    /// Decodes the outcome; knows the stop tokens.
-    pub text: &'a dyn TokenText,
-    /// Hears of progress and outcomes.
-    pub observer: &'a mut dyn GenerateObserver,
-}
-
-impl Generate<'_> {
-    /// The outcome of generated ids.
-    pub fn outcome(&self, ids: Vec<u32>, kv: KvTotals) -> Generation {
-        let (body, finish) = match ids.split_last() {
-            Some((last, body)) if self.text.eos_ids().contains(last) => (body, Finish::Stop),
-            _ => (&ids[..], Finish::Length),
-        };
-        Generation {
-            text: self.text.decode(body),
-            finish,
-            kv: Some(kv),
-            ids,
-        }
-    }
-}
-
-impl Task for Generate<'_> {
-    type Sequence = Continuation;
-    type Value = u32;
-
-    fn read<B: Backend>(
-        &self,
-        backend: &B,
-        logits: &B::Tensor,
-        _: &[u32],
-    ) -> Result<Vec<u32>, BackendError> {
-        backend.argmax(logits)
-    }
-
-    fn accept(&self, sequence: &mut Continuation, id: u32) -> Result<(), CaseError> {
-        sequence.output.push(id);
-        let stops = self.text.eos_ids().contains(&id);
-        if !stops && sequence.output.len() < sequence.allowance {
-            sequence.feed.push(id);
-        }
-        Ok(())
-    }
-
-    fn finish<B: Backend>(
-        &mut self,
-        index: usize,
-        outcome: Result<(Continuation, Slot<'_, B>), CaseError>,
-    ) -> Result<(), BackendError> {
-        let outcome = match outcome {
-            Ok((sequence, slot)) => Ok(self.outcome(sequence.output, sum(&slot.totals()?))),
-            Err(error) => Err(error),
-        };
-        self.observer.generated(index, outcome);
-        Ok(())
-    }
-
-    fn progress(&mut self, tokens: u64) -> ControlFlow<()> {
-        self.observer.tokens(tokens)
-    }
 }
 
 /// A window whose last targets are scored.
@@ -220,14 +121,14 @@ impl Task for Likelihood<'_> {
         backend.nll(logits, targets)
     }
 
-    fn accept(&self, sequence: &mut Window, nll: f64) -> Result<(), CaseError> {
+    fn accept(&self, sequence: &mut Window, nll: f64) -> Result<Option<usize>, CaseError> {
         if !nll.is_finite() {
             return Err(CaseError(format!(
                 "negative log-likelihood of a target: found {nll}, expected a finite number"
             )));
         }
         sequence.nll_sum += nll;
-        Ok(())
+        Ok(None)
     }
 
     fn finish<B: Backend>(
@@ -320,9 +221,9 @@ impl Task for Measure<'_> {
         backend.argmax(logits)
     }
 
-    fn accept(&self, sequence: &mut Document, id: u32) -> Result<(), CaseError> {
+    fn accept(&self, sequence: &mut Document, id: u32) -> Result<Option<usize>, CaseError> {
         sequence.feed.push(id);
-        Ok(())
+        Ok(None)
     }
 
     fn finish<B: Backend>(

@@ -114,6 +114,14 @@ impl WeightSource for GgufWeights {
         }
     }
 
+    /// Blocks are dequantised to f32.
+    fn element_bytes(&self, name: &str) -> u64 {
+        match self.tensors.get(name).map(|info| info.kind) {
+            Some(GgmlType::F16 | GgmlType::Bf16) => 2,
+            _ => 4,
+        }
+    }
+
     fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }

@@ -12,6 +12,7 @@ use crate::schema::ChatMessage;
 use super::super::ModelError;
 
 /// A chat template with the tokens that it may write.
+#[derive(Clone)]
 pub(super) struct ChatTemplate {
     path: String,
     source: String,

@@ -1,15 +1,15 @@
 //! One arm: opens it, runs what is left of each panel, proves engagement.
 
+use crate::certify::regenerated_cases;
 use crate::engine::{ArmSetup, BatchLayout, Engine};
 use crate::recipe::Recipe;
-use crate::schema::{ArmRole, CaseTask, Engagement, KvTotals, LayerAbsmax, ManifestArm, PanelCase};
-use crate::score::Parser;
-use crate::store::{CaseKey, RecordLog};
+use crate::schema::{AnswerMode, ArmRole, Engagement, KvTotals, LayerAbsmax, ManifestArm};
+use crate::store::RecordLog;
 
 use super::batch::{Batch, Order, stop_asked};
 use super::engaged::Engaged;
 use super::event::{Event, Sink};
-use super::plan::limited;
+use super::resources::ResourceLog;
 use super::work::PanelWork;
 use super::{Ended, RunError, RunInput, calibration};
 
@@ -19,7 +19,9 @@ pub(super) struct ArmRun<'a> {
     pub arm: &'a ManifestArm,
     input: &'a RunInput<'a>,
     recipe: Recipe,
-    panels: Vec<(PanelWork<'a>, RecordLog)>,
+    answers: AnswerMode,
+    /// The panels, then the cases of a verified arm that are generated plainly as well.
+    panels: Vec<(RecordLog, PanelWork<'a>)>,
 }
 
 impl<'a> ArmRun<'a> {
@@ -29,45 +31,64 @@ impl<'a> ArmRun<'a> {
             arm: arm.arm.clone(),
             source,
         })?;
-        input.dir.start_arm(&arm.arm)?;
+        let answers = input.answers(arm);
+        input.dir.start_arm(&arm.arm, answers)?;
+        let manifest = input.dir.manifest();
         let mut panels = Vec::new();
         for (name, panel) in input.panels.supported() {
-            let cases = limited(panel.cases.len(), input.dir.manifest().limit);
-            let work = PanelWork {
-                arm: &arm.arm,
-                panel: name,
-                cases: &panel.cases[..cases],
-                hashes: &panel.case_sha256s[..cases],
-                parser: parser(name, &panel.header.parser, &panel.cases)?,
-            };
-            let log = input.dir.record_log(&arm.arm, name, &keys(&work))?;
-            panels.push((work, log));
+            let work = PanelWork::new(&arm.arm, name, panel, manifest.limit)?;
+            panels.push((open_log(input, &work)?, work));
+        }
+        if answers == AnswerMode::Verified {
+            let chosen = regenerated_cases(manifest);
+            let of_panel = |work: &PanelWork<'a>| Some(work.regenerated(chosen.get(work.panel)?));
+            let again: Vec<_> = panels
+                .iter()
+                .filter_map(|(_, work)| of_panel(work))
+                .collect();
+            for work in again {
+                panels.push((open_log(input, &work)?, work));
+            }
         }
         Ok(ArmRun {
             arm,
             input,
             recipe,
+            answers,
             panels,
         })
     }
 
     /// Cases of all panels.
     pub fn total(&self) -> usize {
-        self.panels.iter().map(|(work, _)| work.cases.len()).sum()
+        self.panels.iter().map(|(_, work)| work.cases.len()).sum()
     }
 
     /// Cases that have a record.
     pub fn done(&self) -> usize {
-        self.panels.iter().map(|(_, log)| log.done()).sum()
+        self.panels.iter().map(|(log, _)| log.done()).sum()
+    }
+
+    /// Whether its recipe has fixed scales.
+    pub fn needs_calibration(&self) -> bool {
+        self.recipe.needs_calibration()
+    }
+
+    /// Whether every case has a record and their totals are stored.
+    pub fn is_finished(&self) -> Result<bool, RunError> {
+        let stored = self.input.dir.engagement(&self.arm.arm)?;
+        let has_totals = stored.is_some_and(|engagement| engagement.totals.is_some());
+        Ok(has_totals && self.done() == self.total())
     }
 
     /// Runs what is left.
-    pub fn run(&mut self, engine: &mut dyn Engine, sink: &mut Sink<'_>) -> Result<Ended, RunError> {
-        let stored = self.input.dir.engagement(&self.arm.arm)?;
-        let finished = stored
-            .as_ref()
-            .is_some_and(|engagement| engagement.totals.is_some());
-        if finished && self.done() == self.total() {
+    pub fn run(
+        &mut self,
+        engine: &mut dyn Engine,
+        layout: BatchLayout,
+        sink: &mut Sink<'_>,
+    ) -> Result<Ended, RunError> {
+        if self.is_finished()? {
             return Ok(Ended::Complete);
         }
         let absmax = match self.absmax(engine, sink)? {
@@ -84,12 +105,15 @@ impl<'a> ArmRun<'a> {
             manifest: self.input.dir.manifest(),
             absmax,
         };
-        let engagement = self.open_engine(engine, &engaged, stored)?;
-        for at in 0..self.panels.len() {
-            if self.run_panel(at, engine, &engaged, sink)? == Ended::Interrupted {
-                return Ok(Ended::Interrupted);
-            }
+        let engagement = self.open_engine(engine, layout, &engaged)?;
+        let mut resources = ResourceLog::open(self.input.dir, &self.arm.arm, engine.watch())?;
+        let ended = self.run_panels(engine, &engaged, &mut resources, sink);
+        // Before an arm is said to be finished, and also where it failed.
+        let written = resources.write();
+        if ended? == Ended::Interrupted {
+            return Ok(Ended::Interrupted);
         }
+        written?;
         self.write_totals(engagement, &engaged)?;
         sink(&Event::ArmFinished { arm: &self.arm.arm });
         Ok(Ended::Complete)
@@ -111,12 +135,12 @@ impl<'a> ArmRun<'a> {
     fn open_engine(
         &self,
         engine: &mut dyn Engine,
+        layout: BatchLayout,
         engaged: &Engaged<'_>,
-        stored: Option<Engagement>,
     ) -> Result<Engagement, RunError> {
         let layout = match self.arm.role {
-            ArmRole::Aa => other_layout(self.input.layout),
-            ArmRole::Control | ArmRole::Candidate => self.input.layout,
+            ArmRole::Aa => other_layout(layout),
+            ArmRole::Control | ArmRole::Candidate => layout,
         };
         let setup = ArmSetup {
             recipe: self.recipe.clone(),
@@ -127,6 +151,7 @@ impl<'a> ArmRun<'a> {
         let engagement = engine
             .open_arm(&setup)
             .map_err(|error| RunError::engine(&self.arm.arm, error))?;
+        let stored = self.input.dir.engagement(&self.arm.arm)?;
         engaged.check_probe(&engagement, stored)?;
         self.input
             .dir
@@ -134,21 +159,43 @@ impl<'a> ArmRun<'a> {
         Ok(engagement)
     }
 
+    fn run_panels(
+        &mut self,
+        engine: &mut dyn Engine,
+        engaged: &Engaged<'_>,
+        resources: &mut ResourceLog<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<Ended, RunError> {
+        for at in 0..self.panels.len() {
+            if self.run_panel(at, engine, engaged, resources, sink)? == Ended::Interrupted {
+                return Ok(Ended::Interrupted);
+            }
+        }
+        Ok(Ended::Complete)
+    }
+
     fn run_panel(
         &mut self,
         at: usize,
         engine: &mut dyn Engine,
         engaged: &Engaged<'_>,
+        resources: &mut ResourceLog<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<Ended, RunError> {
-        let (work, log) = &mut self.panels[at];
+        let (log, work) = &mut self.panels[at];
         let total = work.cases.len();
         if log.done() == total {
             return Ok(Ended::Complete);
         }
+        if self.answers == AnswerMode::Verified && !work.is_regenerated() {
+            let dir = self.input.dir;
+            if let Some(control) = dir.manifest().first_control() {
+                work.take_drafts(dir.records(&control.arm, work.panel)?);
+            }
+        }
         sink(&Event::PanelStarted {
             arm: work.arm,
-            panel: work.panel,
+            panel: &work.stored_as,
             total,
             done: log.done(),
         });
@@ -161,6 +208,7 @@ impl<'a> ArmRun<'a> {
                 work,
                 log,
                 engaged,
+                resources,
                 order,
                 stop: self.input.stop,
                 sink,
@@ -172,7 +220,7 @@ impl<'a> ArmRun<'a> {
         }
         sink(&Event::PanelFinished {
             arm: work.arm,
-            panel: work.panel,
+            panel: &work.stored_as,
         });
         Ok(Ended::Complete)
     }
@@ -185,7 +233,8 @@ impl<'a> ArmRun<'a> {
         engaged: &Engaged<'_>,
     ) -> Result<(), RunError> {
         let mut totals: Option<KvTotals> = None;
-        for (work, _) in &self.panels {
+        let own = |(_, work): &&(RecordLog, PanelWork<'_>)| !work.is_regenerated();
+        for (_, work) in self.panels.iter().filter(own) {
             for record in self.input.dir.records(work.arm, work.panel)? {
                 engaged.check_record(work.panel, &record)?;
                 if let Some(kv) = record.kv {
@@ -207,31 +256,11 @@ enum Absmax {
     Interrupted,
 }
 
-fn keys(work: &PanelWork<'_>) -> Vec<CaseKey> {
-    work.cases
-        .iter()
-        .zip(work.hashes)
-        .map(|(case, hash)| CaseKey {
-            case: case.case.clone(),
-            case_sha256: hash.clone(),
-        })
-        .collect()
-}
-
-/// The decisive parser of a panel with numeric answers.
-fn parser(panel: &str, name: &str, cases: &[PanelCase]) -> Result<Option<Parser>, RunError> {
-    let first = cases.first().map(|case| &case.task);
-    let math = matches!(first, Some(CaseTask::Math { .. }));
-    if !math {
-        return Ok(None);
-    }
-    match Parser::from_name(name) {
-        Some(parser) => Ok(Some(parser)),
-        None => Err(RunError::Parser {
-            panel: panel.to_owned(),
-            found: name.to_owned(),
-        }),
-    }
+fn open_log(input: &RunInput<'_>, work: &PanelWork<'_>) -> Result<RecordLog, RunError> {
+    let log = input
+        .dir
+        .record_log(work.arm, &work.stored_as, &work.keys())?;
+    Ok(log)
 }
 
 /// Fewer slots (or one more than one) and a shorter, odd prompt chunk.

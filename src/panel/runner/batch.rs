@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::{
-    CaseError, Engine, EngineError, GenerateObserver, Generation, Observer, Score, ScoreObserver,
+    CaseError, DraftUse, Engine, EngineError, GenerateObserver, Generation, Observer, Score,
+    ScoreObserver,
 };
 use crate::schema::Record;
 use crate::store::RecordLog;
@@ -12,6 +13,7 @@ use crate::store::RecordLog;
 use super::RunError;
 use super::engaged::Engaged;
 use super::event::{Event, Sink};
+use super::resources::ResourceLog;
 use super::work::{PanelWork, Requests};
 
 /// Order in which a batch is handed over. Records are stored in plan order either way.
@@ -38,13 +40,15 @@ impl Order {
 const UNSTORED: usize = 8;
 
 /// What a batch needs besides the engine.
-pub(super) struct Batch<'a, 's> {
+pub(super) struct Batch<'a, 'r, 's> {
     /// The panel on the arm.
     pub work: &'a PanelWork<'a>,
     /// Its stored records: the batch starts where they end.
     pub log: &'a mut RecordLog,
     /// What every case must have stored.
     pub engaged: &'a Engaged<'a>,
+    /// What the arm takes of the machine.
+    pub resources: &'a mut ResourceLog<'r>,
     /// Order of the requests.
     pub order: Order,
     /// Set from outside to stop.
@@ -53,7 +57,7 @@ pub(super) struct Batch<'a, 's> {
     pub sink: &'a mut Sink<'s>,
 }
 
-impl Batch<'_, '_> {
+impl Batch<'_, '_, '_> {
     /// Runs the next cases and stores their records in plan order. A stop or a failure keeps what
     /// was finished before, as far as it is a prefix of the plan.
     pub fn run(self, engine: &mut dyn Engine) -> Result<(), RunError> {
@@ -81,8 +85,8 @@ impl Batch<'_, '_> {
     }
 }
 
-struct Collector<'a, 's> {
-    batch: Batch<'a, 's>,
+struct Collector<'a, 'r, 's> {
+    batch: Batch<'a, 'r, 's>,
     /// First case of the batch.
     start: usize,
     /// Case index of each request.
@@ -95,7 +99,7 @@ struct Collector<'a, 's> {
     failure: Option<RunError>,
 }
 
-impl Collector<'_, '_> {
+impl Collector<'_, '_, '_> {
     fn keep(&mut self, request: usize, record: impl FnOnce(&PanelWork<'_>, usize) -> Record) {
         let work = self.batch.work;
         let Some(&case) = self.order.get(request) else {
@@ -116,7 +120,7 @@ impl Collector<'_, '_> {
         let record = slot.insert(record);
         (self.batch.sink)(&Event::CaseFinished {
             arm: work.arm,
-            panel: work.panel,
+            panel: &work.stored_as,
             record,
         });
         self.store(UNSTORED);
@@ -156,9 +160,12 @@ impl Collector<'_, '_> {
     }
 }
 
-impl Observer for Collector<'_, '_> {
+impl Observer for Collector<'_, '_, '_> {
     fn tokens(&mut self, tokens: u64) -> ControlFlow<()> {
         (self.batch.sink)(&Event::TokensProcessed(tokens));
+        if let Err(error) = self.batch.resources.tick() {
+            self.failure.get_or_insert(error);
+        }
         if self.failure.is_some() {
             return ControlFlow::Break(());
         }
@@ -166,13 +173,17 @@ impl Observer for Collector<'_, '_> {
     }
 }
 
-impl GenerateObserver for Collector<'_, '_> {
+impl GenerateObserver for Collector<'_, '_, '_> {
     fn generated(&mut self, index: usize, outcome: Result<Generation, CaseError>) {
         self.keep(index, |work, case| work.generated(case, outcome));
     }
+
+    fn drafted(&mut self, draft: DraftUse) {
+        (self.batch.sink)(&Event::Drafted(draft));
+    }
 }
 
-impl ScoreObserver for Collector<'_, '_> {
+impl ScoreObserver for Collector<'_, '_, '_> {
     fn scored(&mut self, index: usize, outcome: Result<Score, CaseError>) {
         self.keep(index, |work, case| work.scored(case, outcome));
     }

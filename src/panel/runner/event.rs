@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::engine::DraftUse;
 use crate::schema::Record;
 
 /// One event of a run, in the order in which it happens.
@@ -52,6 +53,8 @@ pub enum Event<'a> {
     },
     /// So many more tokens went through the model.
     TokensProcessed(u64),
+    /// A case that had the control's answer as its draft has its outcome.
+    Drafted(DraftUse),
     /// A case has its outcome. Cases finish in any order.
     CaseFinished {
         /// Arm.
@@ -81,3 +84,6 @@ pub enum Event<'a> {
 
 /// Receives events.
 pub type Sink<'s> = dyn FnMut(&Event<'_>) + 's;
+
+/// Receives the events of every worker, with the worker's number from 0.
+pub type WorkersSink<'s> = dyn FnMut(usize, &Event<'_>) + Send + 's;

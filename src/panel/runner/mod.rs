@@ -7,28 +7,33 @@
 mod aa;
 mod arm;
 mod batch;
+mod board;
 mod calibration;
+mod compare;
 mod engaged;
 mod event;
 mod plan;
+mod resources;
+mod schedule;
 mod work;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use crate::engine::{BatchLayout, Engine, EngineError};
 use crate::recipe::RecipeError;
-use crate::schema::{ArmRole, Manifest, ManifestArm};
+use crate::schema::{AnswerMode, ArmRole, ManifestArm};
 use crate::store::{RunDir, StoreError};
 
 use super::{BuiltPanels, PanelError};
-use arm::ArmRun;
-use batch::stop_asked;
+use board::Board;
 
 pub use calibration::calibrate;
-pub use event::{Event, Sink};
+pub use event::{Event, Sink, WorkersSink};
 pub use plan::{limited, manifest, store_panels};
 
 /// What a run works on. The manifest in `dir` says the rest.
@@ -37,10 +42,25 @@ pub struct RunInput<'a> {
     pub dir: &'a RunDir,
     /// Panels of the protocol, calibration documents and the probe.
     pub panels: &'a BuiltPanels,
-    /// Batch layout of every arm but the A/A one, which gets another.
+    /// Batch layout of the first worker, for every arm but the A/A one, which gets another.
     pub layout: BatchLayout,
-    /// Set from outside to stop at the next forward pass.
+    /// Candidate arms of a built-in worker verify the control's answers instead of generating
+    /// theirs token by token.
+    pub verify: bool,
+    /// Set from outside to stop at the next forward pass, and by the first failure.
     pub stop: &'a AtomicBool,
+}
+
+impl RunInput<'_> {
+    /// How the answers of an arm come about.
+    fn answers(&self, arm: &ManifestArm) -> AnswerMode {
+        let is_built_in = self.dir.manifest().worker.kind != "http";
+        if self.verify && is_built_in && arm.role == ArmRole::Candidate {
+            AnswerMode::Verified
+        } else {
+            AnswerMode::Plain
+        }
+    }
 }
 
 /// How a run ended.
@@ -77,6 +97,9 @@ pub enum RunError {
         /// Cause.
         source: EngineError,
     },
+    /// One more worker could not be opened, or computes in another way than the first.
+    #[error(transparent)]
+    Open(EngineError),
     /// What the worker stored is not what the arm's recipe says.
     #[error("arm {arm}: recipe {recipe} is not engaged: {what}")]
     NotEngaged {
@@ -135,6 +158,22 @@ pub enum RunError {
         /// A/A arm.
         second: String,
     },
+    /// A verified answer is not the one that the arm generates: no figure of the arm can be
+    /// trusted.
+    #[error(
+        "arm {arm}, panel {panel}, case {case}: {what} of the verified answer differs from the \
+         plainly generated one"
+    )]
+    RegenerationDiffers {
+        /// Arm.
+        arm: String,
+        /// Panel.
+        panel: String,
+        /// First case that differs, in plan order.
+        case: String,
+        /// What differs.
+        what: &'static str,
+    },
 }
 
 impl RunError {
@@ -151,8 +190,13 @@ impl RunError {
     }
 }
 
+/// Opens the engine of one more worker, on the thread that will use it, with its batch layout.
+pub type Open<'a> =
+    dyn Fn() -> Result<(Box<dyn Engine>, BatchLayout), EngineError> + Send + Sync + 'a;
+
 /// Runs every arm of the manifest that has work left, controls first, then the A/A arm, whose
-/// difference from the control on a built-in worker ends the run before any candidate.
+/// difference from the control on a built-in worker ends the run before any candidate. So does a
+/// verified answer that differs from its plainly generated one.
 ///
 /// # Errors
 /// [`RunError`]; what was finished before stays stored and resumable.
@@ -161,73 +205,37 @@ pub fn run(
     engine: &mut dyn Engine,
     sink: &mut Sink<'_>,
 ) -> Result<Ended, RunError> {
-    let manifest = input.dir.manifest();
-    let runs = open_arms(input, manifest, sink)?;
-    sink(&Event::RunStarted {
-        run: input.dir.path(),
-        cases: runs.iter().map(ArmRun::total).sum(),
-        done: runs.iter().map(ArmRun::done).sum(),
-    });
-    for mut arm in runs {
-        let ended = if stop_asked(input.stop).is_break() {
-            Ended::Interrupted
-        } else {
-            arm.run(engine, sink)?
-        };
-        if ended == Ended::Interrupted {
-            sink(&Event::Interrupted);
-            return Ok(Ended::Interrupted);
-        }
-        if arm.arm.role == ArmRole::Aa && manifest.worker.kind != "http" {
-            check_aa(input, manifest, arm.arm)?;
-        }
-    }
-    sink(&Event::RunFinished);
-    Ok(Ended::Complete)
+    let board = Board::open(input, false, sink)?;
+    board.work(engine, input.layout, sink);
+    board.end(sink)
 }
 
-fn open_arms<'a>(
-    input: &'a RunInput<'a>,
-    manifest: &'a Manifest,
-    sink: &mut Sink<'_>,
-) -> Result<Vec<ArmRun<'a>>, RunError> {
-    let mut runs = Vec::new();
-    for arm in &manifest.arms {
-        match &arm.unsupported {
-            Some(reason) => sink(&Event::ArmUnsupported {
-                arm: &arm.arm,
-                reason,
-            }),
-            None => runs.push(ArmRun::open(input, arm)?),
-        }
-    }
-    Ok(runs)
-}
-
-fn check_aa(
+/// As [`run`], with arms side by side: on `engine` on this thread, and on as many of `others` as
+/// have something to do, each on a thread of its own. The same records are stored, whichever
+/// worker runs an arm. The first failure sets the stop flag, so that every worker ends at its next
+/// forward pass.
+///
+/// # Errors
+/// As [`run`]; [`RunError::Open`].
+pub fn run_side_by_side(
     input: &RunInput<'_>,
-    manifest: &Manifest,
-    aa_arm: &ManifestArm,
-) -> Result<(), RunError> {
-    let control = manifest
-        .arms
-        .iter()
-        .find(|arm| arm.role == ArmRole::Control);
-    let Some(control) = control else {
-        return Ok(());
+    engine: &mut dyn Engine,
+    others: &[Box<Open<'_>>],
+    sink: &mut WorkersSink<'_>,
+) -> Result<Ended, RunError> {
+    let sink = Mutex::new(sink);
+    let tell = |worker: usize, event: &Event<'_>| {
+        let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+        sink(worker, event);
     };
-    for panel in manifest.panels.iter().filter(|panel| panel.file.is_some()) {
-        let first = input.dir.records(&control.arm, &panel.panel)?;
-        let second = input.dir.records(&aa_arm.arm, &panel.panel)?;
-        if let Some((case, what)) = aa::first_difference(&first, &second) {
-            return Err(RunError::AaDiffers {
-                panel: panel.panel.clone(),
-                case,
-                what,
-                first: control.arm.clone(),
-                second: aa_arm.arm.clone(),
-            });
+    let board = Board::open(input, !others.is_empty(), &mut |event| tell(0, event))?;
+    let useful = &others[..board.useful(others.len())];
+    thread::scope(|scope| {
+        for (worker, open) in (1..).zip(useful) {
+            let (board, tell) = (&board, &tell);
+            scope.spawn(move || board.join(open.as_ref(), &mut |event| tell(worker, event)));
         }
-    }
-    Ok(())
+        board.work(engine, input.layout, &mut |event| tell(0, event));
+    });
+    board.end(&mut |event| tell(0, event))
 }

@@ -1,12 +1,16 @@
 //! One panel on one arm: requests, and the records that their outcomes become.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use crate::certify::regenerated_name;
 use crate::engine::{CaseError, GenerateRequest, Generation, Score, ScoreRequest};
+use crate::panel::Panel;
 use crate::schema::{CaseTask, Finish, PanelCase, Record};
 use crate::score::{self, Decimal, Parser};
+use crate::store::CaseKey;
 
 use super::RunError;
+use super::plan::limited;
 
 /// The cases of a panel that an arm runs, with what scoring needs.
 pub(super) struct PanelWork<'a> {
@@ -14,10 +18,15 @@ pub(super) struct PanelWork<'a> {
     pub arm: &'a str,
     /// Panel.
     pub panel: &'a str,
+    /// Name under which the records are stored; the panel's own, or that of cases which are
+    /// generated plainly as well.
+    pub stored_as: String,
     /// Cases in plan order, already cut to the limit.
-    pub cases: &'a [PanelCase],
+    pub cases: Vec<&'a PanelCase>,
     /// Digest of each case's line.
-    pub hashes: &'a [String],
+    pub hashes: Vec<&'a str>,
+    /// What the answer to each case may begin with; none at all where answers come about plainly.
+    pub drafts: Vec<Vec<u32>>,
     /// Parser that decides; absent for panels without numeric answers.
     pub parser: Option<Parser>,
 }
@@ -30,12 +39,80 @@ pub(super) enum Requests {
     Score(Vec<ScoreRequest>),
 }
 
-impl PanelWork<'_> {
+impl<'a> PanelWork<'a> {
+    /// The cases of a panel that an arm runs.
+    ///
+    /// # Errors
+    /// [`RunError::Parser`].
+    pub fn new(
+        arm: &'a str,
+        panel: &'a str,
+        built: &'a Panel,
+        limit: Option<u32>,
+    ) -> Result<Self, RunError> {
+        let count = limited(built.cases.len(), limit);
+        Ok(PanelWork {
+            arm,
+            panel,
+            stored_as: panel.to_owned(),
+            cases: built.cases[..count].iter().collect(),
+            hashes: built.case_sha256s[..count]
+                .iter()
+                .map(String::as_str)
+                .collect(),
+            drafts: Vec::new(),
+            parser: parser(panel, &built.header.parser, &built.cases)?,
+        })
+    }
+
+    /// The same panel with the cases at `indices` alone, which are generated plainly once more.
+    pub fn regenerated(&self, indices: &[usize]) -> Self {
+        PanelWork {
+            arm: self.arm,
+            panel: self.panel,
+            stored_as: regenerated_name(self.panel),
+            cases: indices.iter().map(|&at| self.cases[at]).collect(),
+            hashes: indices.iter().map(|&at| self.hashes[at]).collect(),
+            drafts: Vec::new(),
+            parser: self.parser,
+        }
+    }
+
+    /// Whether these are cases that are generated plainly once more.
+    pub fn is_regenerated(&self) -> bool {
+        self.stored_as != self.panel
+    }
+
+    /// Names and digests of the cases, as records have them.
+    pub fn keys(&self) -> Vec<CaseKey> {
+        self.cases
+            .iter()
+            .zip(&self.hashes)
+            .map(|(case, &hash)| CaseKey {
+                case: case.case.clone(),
+                case_sha256: hash.to_owned(),
+            })
+            .collect()
+    }
+
+    /// Takes the answers among a control's `records` as drafts.
+    pub fn take_drafts(&mut self, records: Vec<Record>) {
+        let mut answers: HashMap<String, Vec<u32>> = records
+            .into_iter()
+            .filter_map(|record| Some((record.case_sha256, record.output_ids?)))
+            .collect();
+        self.drafts = self
+            .hashes
+            .iter()
+            .map(|&hash| answers.remove(hash).unwrap_or_default())
+            .collect();
+    }
+
     /// Requests for the cases at `order`, in that order.
     pub fn requests(&self, order: &[usize]) -> Result<Requests, RunError> {
         let scores: Vec<_> = order
             .iter()
-            .filter_map(|&i| score_request(&self.cases[i]))
+            .filter_map(|&i| score_request(self.cases[i]))
             .collect();
         if scores.len() == order.len() {
             return Ok(Requests::Score(scores));
@@ -43,7 +120,7 @@ impl PanelWork<'_> {
         if scores.is_empty() {
             let requests = order
                 .iter()
-                .filter_map(|&i| generate_request(&self.cases[i]));
+                .filter_map(|&i| generate_request(self.cases[i], self.draft(i)));
             return Ok(Requests::Generate(requests.collect()));
         }
         Err(RunError::MixedPanel {
@@ -85,11 +162,15 @@ impl PanelWork<'_> {
         record
     }
 
+    fn draft(&self, index: usize) -> Vec<u32> {
+        self.drafts.get(index).cloned().unwrap_or_default()
+    }
+
     fn blank(&self, index: usize) -> Record {
-        let case = &self.cases[index];
+        let case = self.cases[index];
         Record {
             case: case.case.clone(),
-            case_sha256: self.hashes[index].clone(),
+            case_sha256: self.hashes[index].to_owned(),
             prompt_tokens: u32::try_from(case.prompt_ids.len()).unwrap_or(u32::MAX),
             depth: match case.task {
                 CaseTask::Retrieval { depth, .. } => Some(depth),
@@ -142,12 +223,29 @@ impl PanelWork<'_> {
     }
 }
 
-fn generate_request(case: &PanelCase) -> Option<GenerateRequest> {
+/// The decisive parser of a panel with numeric answers.
+fn parser(panel: &str, name: &str, cases: &[PanelCase]) -> Result<Option<Parser>, RunError> {
+    let first = cases.first().map(|case| &case.task);
+    let math = matches!(first, Some(CaseTask::Math { .. }));
+    if !math {
+        return Ok(None);
+    }
+    match Parser::from_name(name) {
+        Some(parser) => Ok(Some(parser)),
+        None => Err(RunError::Parser {
+            panel: panel.to_owned(),
+            found: name.to_owned(),
+        }),
+    }
+}
+
+fn generate_request(case: &PanelCase, draft: Vec<u32>) -> Option<GenerateRequest> {
     match case.task {
         CaseTask::Math { max_new_tokens, .. } | CaseTask::Retrieval { max_new_tokens, .. } => {
             Some(GenerateRequest {
                 prompt_ids: case.prompt_ids.clone(),
                 max_new_tokens,
+                draft,
             })
         }
         CaseTask::Nll { .. } | CaseTask::Imported { .. } => None,

@@ -1,5 +1,7 @@
 use super::*;
-use crate::schema::{CalibrationPlan, ObjectiveName, ProtocolModel, builtin_protocol};
+use crate::schema::{
+    CalibrationPlan, ObjectiveName, ProtocolModel, ResourceLimits, builtin_protocol,
+};
 
 fn reference() -> Protocol {
     builtin_protocol("reference").unwrap()
@@ -31,6 +33,30 @@ fn set_length(panel: &mut PanelPlan, new: u32) {
         PanelPlan::Nll { length, .. } | PanelPlan::Retrieval { length, .. } => *length = new,
         PanelPlan::Math { .. } => unreachable!("a math panel has no length"),
     }
+}
+
+fn limits(peak: Option<u64>, gap: Option<u64>) -> Option<ResourceLimits> {
+    Some(ResourceLimits {
+        peak_device_bytes: peak,
+        largest_sample_gap_ms: gap,
+    })
+}
+
+#[test]
+fn resource_limits_are_part_of_the_digest_only_where_they_are_set() {
+    let mut protocol = reference();
+    let without = protocol.sha256().unwrap();
+    assert!(
+        !serde_json::to_string(&protocol)
+            .unwrap()
+            .contains("resource_limits")
+    );
+    protocol.resource_limits = limits(Some(76 << 30), Some(500));
+    protocol.validate().unwrap();
+    assert_ne!(protocol.sha256().unwrap(), without);
+    let toml = protocol.to_toml().unwrap();
+    assert!(toml.contains("peak_device_bytes = 81604378624"), "{toml}");
+    assert_eq!(Protocol::from_toml(&toml).unwrap(), protocol);
 }
 
 #[test]
@@ -104,6 +130,9 @@ fn each_violation_is_named() {
         refusal(|p| p.rules.net_change.limit = -0.0),
         refusal(|p| p.assay_sensitivity.math = -0.0),
         refusal(|p| p.rules.nll.resamples = u32::MAX),
+        refusal(|p| p.resource_limits = limits(None, None)),
+        refusal(|p| p.resource_limits = limits(Some(0), None)),
+        refusal(|p| p.resource_limits = limits(Some(1), Some(u64::MAX))),
     ];
     insta::assert_snapshot!(messages.join("\n"));
 }

@@ -4,25 +4,28 @@ use std::fs;
 use std::io;
 
 use super::{RunDir, check_name};
-use crate::schema::{ARM_START_SCHEMA, ArmStart};
+use crate::schema::{ARM_START_SCHEMA, AnswerMode, ArmStart};
 use crate::store::StoreError;
 
 /// Name of the document inside an arm's folder.
 const START_FILE: &str = "start.json";
 
 impl RunDir {
-    /// Writes down, before the arm's first record, which protocol stands. Records that are there
+    /// Writes down, before the arm's first record, which protocol stands and how the arm's answers
+    /// come about. Records that are there
     /// already were written without it: they are left as they are, and nothing can prove any more
     /// what stood before them.
     ///
     /// # Errors
-    /// [`StoreError::OtherProtocol`] where the arm began under another protocol; else as
+    /// [`StoreError::OtherProtocol`] where the arm began under another protocol,
+    /// [`StoreError::OtherAnswers`] where its answers came about otherwise; else as
     /// [`RunDir::write_engagement`].
-    pub fn start_arm(&self, arm: &str) -> Result<(), StoreError> {
+    pub fn start_arm(&self, arm: &str, answers: AnswerMode) -> Result<(), StoreError> {
         let stands = ArmStart {
             schema: ARM_START_SCHEMA.to_owned(),
             protocol: self.manifest.protocol.name.clone(),
             protocol_sha256: self.manifest.protocol_sha256.clone(),
+            answers: Some(answers),
         };
         match self.arm_start(arm)? {
             Some(began) if began.protocol_sha256 != stands.protocol_sha256 => {
@@ -32,6 +35,11 @@ impl RunDir {
                     expected: format!("{} {}", stands.protocol, stands.protocol_sha256),
                 })
             }
+            Some(began) if began.answers != stands.answers => Err(StoreError::OtherAnswers {
+                path: self.path.join(start_path(arm)),
+                found: began.answers.map_or("nothing", AnswerMode::name),
+                expected: answers.name(),
+            }),
             Some(_) => Ok(()),
             None if self.has_records(arm)? => Ok(()),
             None => self.write(&["arms", arm], START_FILE, ARM_START_SCHEMA, &stands),
@@ -88,16 +96,31 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let run = RunDir::create(root.path(), &manifest(protocol())).unwrap();
         assert_eq!(run.arm_start("AD").unwrap(), None);
-        run.start_arm("AD").unwrap();
+        run.start_arm("AD", AnswerMode::Plain).unwrap();
         let path = root.path().join("arms/AD/start.json");
         let bytes = fs::read(&path).unwrap();
         let start = run.arm_start("AD").unwrap().unwrap();
         assert_eq!(start.protocol_sha256, run.manifest().protocol_sha256);
         assert_eq!(start.protocol, "sample");
+        assert_eq!(start.answers, Some(AnswerMode::Plain));
         fs::write(root.path().join("arms/AD/math.jsonl"), "{}\n").unwrap();
-        run.start_arm("AD").unwrap();
+        run.start_arm("AD", AnswerMode::Plain).unwrap();
         assert_eq!(fs::read(&path).unwrap(), bytes);
-        assert!(run.start_arm("../AD").is_err());
+        assert!(run.start_arm("../AD", AnswerMode::Plain).is_err());
+    }
+
+    #[test]
+    fn an_arm_that_began_in_another_way_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let run = RunDir::create(root.path(), &manifest(protocol())).unwrap();
+        run.start_arm("AD", AnswerMode::Verified).unwrap();
+        run.start_arm("AD", AnswerMode::Verified).unwrap();
+        let error = run.start_arm("AD", AnswerMode::Plain).unwrap_err();
+        assert!(!error.is_system());
+        let message = error.to_string();
+        for word in ["arms/AD/start.json", "found verified", "expected plain"] {
+            assert!(message.contains(word), "{message}");
+        }
     }
 
     #[test]
@@ -109,10 +132,10 @@ mod tests {
         // An empty file holds no record: the run was killed before its first one.
         fs::write(arm.join("math.jsonl"), "").unwrap();
         fs::write(arm.join("nll-1k.jsonl"), "{}\n").unwrap();
-        run.start_arm("AD").unwrap();
+        run.start_arm("AD", AnswerMode::Plain).unwrap();
         assert_eq!(run.arm_start("AD").unwrap(), None);
         fs::write(arm.join("nll-1k.jsonl"), "").unwrap();
-        run.start_arm("AD").unwrap();
+        run.start_arm("AD", AnswerMode::Plain).unwrap();
         assert!(run.arm_start("AD").unwrap().is_some());
     }
 
@@ -122,7 +145,7 @@ mod tests {
         let first = manifest(protocol());
         RunDir::create(root.path(), &first)
             .unwrap()
-            .start_arm("AD")
+            .start_arm("AD", AnswerMode::Plain)
             .unwrap();
         let mut changed = protocol();
         changed.rules.gross_loss.limit = 0.03;
@@ -131,7 +154,7 @@ mod tests {
         fs::write(root.path().join("run.json"), text).unwrap();
         let error = RunDir::open(root.path())
             .unwrap()
-            .start_arm("AD")
+            .start_arm("AD", AnswerMode::Plain)
             .unwrap_err();
         let message = error.to_string();
         assert!(message.contains("arms/AD/start.json"), "{message}");

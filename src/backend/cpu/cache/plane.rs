@@ -70,6 +70,15 @@ impl Plane {
         }
     }
 
+    /// Bytes of elements and scales.
+    pub fn bytes(&self) -> u64 {
+        let elements = match &self.elements {
+            Elements::Half(elements) => size_of_val(&elements[..]),
+            Elements::Byte(elements) => size_of_val(&elements[..]),
+        };
+        (elements + size_of_val(&self.scales[..])) as u64
+    }
+
     /// Stores one token (`x` is `[kv_heads * head_dim]`).
     ///
     /// # Errors

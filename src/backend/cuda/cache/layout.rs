@@ -66,41 +66,89 @@ pub fn lay_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::conformance::Shape as TestShape;
+    use crate::backend::CacheLayout;
     use crate::backend::storage;
-    use crate::recipe::{CacheShape, NativeDtype, bytes_per_token};
+    use crate::recipe::{CacheShape, NativeDtype, Recipe, bytes_per_token, cache_bytes};
+    use crate::schema::LayerAbsmax;
+
+    const LAYERS: usize = 3;
+    const HEAD_DIMS: [usize; 5] = [24, 64, 96, 128, 256];
+    const KV_HEADS: [usize; 5] = [1, 2, 5, 8, 10];
+
+    /// Every pair of formats and scale policies, and a recipe that skips layers.
+    fn recipes() -> Vec<Recipe> {
+        let sides = [
+            "native",
+            "e4m3:fixed",
+            "e4m3:dynamic",
+            "e5m2:fixed",
+            "e5m2:dynamic",
+            "int8:fixed",
+            "int8:dynamic",
+        ];
+        let mut texts = vec!["k=int8:dynamic,v=e4m3:fixed,skip-layers=0".to_owned()];
+        for k in sides {
+            texts.extend(sides.map(|v| format!("k={k},v={v}")));
+        }
+        let parsed = texts.iter().map(|text| Recipe::parse(text).unwrap());
+        parsed.collect()
+    }
+
+    fn page(recipe: &Recipe, kv_heads: usize, head_dim: usize) -> (Vec<[SideLayout; 2]>, [u64; 2]) {
+        let layout = CacheLayout {
+            layers: LAYERS,
+            kv_heads,
+            head_dim,
+            native: NativeDtype::Bf16,
+            slots: 1,
+            slot_tokens: PAGE,
+            recipe: recipe.clone(),
+            absmax: Some(vec![LayerAbsmax { k: 3.0, v: 2.0 }; LAYERS]),
+        };
+        let storages = storage::of_layers(&layout, "cuda").unwrap();
+        let (sides, stored, counts) = lay_out(&storages, kv_heads, head_dim);
+        (sides, [stored as u64, counts as u64])
+    }
 
     #[test]
-    fn a_page_has_the_bytes_that_recipes_are_priced_by() {
-        let shape = TestShape {
-            layers: 3,
-            heads: 4,
-            kv_heads: 2,
-            head_dim: 24,
-        };
-        for recipe in [
-            "native",
-            "AF",
-            "AD",
-            "RD",
-            "SD",
-            "k=int8:dynamic,v=e4m3:fixed,skip-layers=0",
-        ] {
-            let layout = shape.layout(recipe, NativeDtype::F16);
-            let storages = storage::of_layers(&layout, "cuda").unwrap();
-            let (sides, stored, _) = lay_out(&storages, 2, 24);
-            let cache = CacheShape {
-                layers: 3,
-                kv_heads: 2,
-                head_dim: 24,
+    fn pages_take_the_bytes_that_memory_figures_give() {
+        let mut pages = 0;
+        for (head_dim, kv_heads) in HEAD_DIMS
+            .iter()
+            .flat_map(|&dim| KV_HEADS.map(|heads| (dim, heads)))
+        {
+            let shape = CacheShape {
+                layers: LAYERS as u32,
+                kv_heads: kv_heads as u32,
+                head_dim: head_dim as u32,
             };
-            assert_eq!(
-                stored as u64,
-                16 * bytes_per_token(&layout.recipe, &cache),
-                "{recipe}"
-            );
-            // Copies of 16 bytes start at multiples of 16.
-            assert!(sides.iter().flatten().all(|side| side.elements % 16 == 0));
+            for recipe in recipes() {
+                let (sides, [stored, _]) = page(&recipe, kv_heads, head_dim);
+                let place = format!("{} at {kv_heads} heads of {head_dim}", recipe.name);
+                let per_token = bytes_per_token(&recipe, &shape);
+                for count in [1, 7, 18_188] {
+                    let expected = cache_bytes(count, per_token);
+                    assert_eq!(Some(count * stored), expected, "{place}");
+                }
+                // Copies of 16 bytes start at multiples of 16.
+                let aligned = |side: &SideLayout| side.elements % 16 == 0;
+                assert!(sides.iter().flatten().all(aligned), "{place}");
+                pages += 1;
+            }
+        }
+        assert_eq!(pages, 25 * 50);
+    }
+
+    #[test]
+    fn keys_and_values_in_exchanged_formats_take_the_same_bytes() {
+        for (a, r) in [("AF", "RF"), ("AD", "RD")] {
+            let [a, r] = [a, r].map(|name| Recipe::parse(name).unwrap());
+            for head_dim in HEAD_DIMS {
+                for kv_heads in KV_HEADS {
+                    let bytes = |recipe| page(recipe, kv_heads, head_dim).1;
+                    assert_eq!(bytes(&a), bytes(&r), "{kv_heads} heads of {head_dim}");
+                }
+            }
         }
     }
 }

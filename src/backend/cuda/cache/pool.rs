@@ -29,6 +29,15 @@ pub struct PoolShape {
     pub most: usize,
 }
 
+impl PoolShape {
+    /// Pages of the next slab where `pages` exist: never more than can still be used, so that a
+    /// full cache takes the bytes of its pages and not one more.
+    fn slab_pages(&self, pages: usize) -> usize {
+        let left = self.most.saturating_sub(pages);
+        slab_pages(self.stored).min(left).max(1)
+    }
+}
+
 /// All pages of a cache.
 pub struct Pool {
     device: Rc<Device>,
@@ -36,6 +45,11 @@ pub struct Pool {
     slabs: Vec<[Buffer; 2]>,
     free: Vec<Page>,
     pages: usize,
+}
+
+/// Pages of a slab that is not cut short.
+pub fn slab_pages(stored: usize) -> usize {
+    (SLAB_BYTES / stored.max(1)).max(1)
 }
 
 impl Pool {
@@ -74,12 +88,8 @@ impl Pool {
     }
 
     fn grow(&mut self) -> Result<(), BackendError> {
-        let PoolShape {
-            stored,
-            counts,
-            most,
-        } = self.shape;
-        let pages = (SLAB_BYTES / stored.max(1)).min(most - self.pages).max(1);
+        let PoolShape { stored, counts, .. } = self.shape;
+        let pages = self.shape.slab_pages(self.pages);
         let slab = [
             self.device.allocate(pages * stored, Purpose::Cache)?,
             self.device.allocate(pages * counts, Purpose::Counters)?,
@@ -104,5 +114,29 @@ impl Pool {
         let first = (page.stored - slab[0].pointer()) as usize;
         let bytes: Vec<u8> = slab[0].read(first + self.shape.stored)?;
         Ok(bytes[first..].to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Slabs of a pool that grows to its limit hold exactly its pages.
+        #[test]
+        fn slabs_add_up_to_the_pages(stored in 1usize..600 << 20, most in 1usize..4_000) {
+            let shape = PoolShape { stored, counts: 0, most };
+            let (mut pages, mut slabs) = (0, 0);
+            while pages < most {
+                let slab = shape.slab_pages(pages);
+                prop_assert!(slab == 1 || slab * stored <= SLAB_BYTES);
+                pages += slab;
+                slabs += 1;
+            }
+            prop_assert_eq!(pages, most);
+            prop_assert!(slabs <= most);
+        }
     }
 }

@@ -43,6 +43,8 @@ pub struct FakeEngine {
     pub lie: Lie,
     /// Answers are followed by so much text.
     pub padding: usize,
+    /// Drafts of all requests so far.
+    pub drafts: Vec<Vec<u32>>,
     /// Calls of `calibrate`.
     pub calibrations: usize,
     /// Recipes of the arms that were opened.
@@ -67,6 +69,7 @@ impl FakeEngine {
             finishes_in_order: false,
             lie: Lie::None,
             padding: 0,
+            drafts: Vec::new(),
             calibrations: 0,
             opened: Vec::new(),
         }
@@ -177,7 +180,12 @@ impl Engine for FakeEngine {
         observer: &mut dyn GenerateObserver,
     ) -> Result<(), EngineError> {
         for index in self.finishing(requests.len()) {
-            let prompt = &requests[index].prompt_ids;
+            let GenerateRequest {
+                prompt_ids: prompt,
+                draft,
+                ..
+            } = &requests[index];
+            self.drafts.push(draft.clone());
             if self.pass(observer)?.is_break() || self.pass(observer)?.is_break() {
                 return Ok(());
             }
@@ -190,7 +198,7 @@ impl Engine for FakeEngine {
             let answer = prompt.iter().sum::<u32>() + u32::from(wrong);
             let generation = Generation {
                 text: format!("the answer is {answer}") + &" ".repeat(self.padding),
-                ids: vec![answer, self.salt() + token, 0],
+                ids: vec![answer, self.lie.about_draft(self.salt() + token, draft), 0],
                 finish: Finish::Stop,
                 kv: self.stored(prompt.len() + 2),
             };

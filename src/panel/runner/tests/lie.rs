@@ -40,6 +40,8 @@ pub enum Lie {
     /// The second native arm has another last bit in the likelihood of the window that starts
     /// with 2.
     OneBit,
+    /// Where there is a draft, its second token is taken over unseen.
+    BelievesDrafts,
 }
 
 impl Lie {
@@ -79,6 +81,14 @@ impl Lie {
         u32::from(self == Lie::OneToken && prompt[0] == 3 && is_second(setup))
     }
 
+    /// The token that an answer has in second place, where the arm itself has `own`.
+    pub fn about_draft(self, own: u32, draft: &[u32]) -> u32 {
+        match draft.get(1) {
+            Some(&drafted) if self == Lie::BelievesDrafts => drafted,
+            _ => own,
+        }
+    }
+
     pub fn about_bits(self, ids: &[u32], setup: &ArmSetup) -> u64 {
         u64::from(self == Lie::OneBit && ids[0] == 2 && is_second(setup))
     }
@@ -103,7 +113,8 @@ impl Lie {
             | Lie::MissingLayer
             | Lie::Silent
             | Lie::OneToken
-            | Lie::OneBit => {}
+            | Lie::OneBit
+            | Lie::BelievesDrafts => {}
         }
     }
 }

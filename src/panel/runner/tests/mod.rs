@@ -1,5 +1,6 @@
 //! The runner against a fake engine: order, records, interruption at every point, A/A.
 
+mod beside;
 mod cuts;
 mod disk;
 mod engaged;
@@ -8,6 +9,7 @@ mod kills;
 mod lie;
 mod material;
 mod trouble;
+mod verified;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,6 +36,7 @@ struct World {
     panels: BuiltPanels,
     limit: Option<u32>,
     recipes: &'static [&'static str],
+    verify: bool,
     disk: Arc<dyn Disk>,
 }
 
@@ -57,6 +60,7 @@ impl World {
             panels,
             limit: None,
             recipes: &["AF", "AD"],
+            verify: false,
             disk: Arc::new(SystemDisk),
         }
     }
@@ -109,6 +113,7 @@ impl World {
             dir: &dir,
             panels: &self.panels,
             layout: LAYOUT,
+            verify: self.verify,
             stop,
         };
         run(&input, engine, sink)

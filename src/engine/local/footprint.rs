@@ -1,0 +1,219 @@
+//! What a batch layout takes beside weights and cache, and the layout that fits.
+
+use crate::engine::BatchLayout;
+use crate::model::ModelConfig;
+use crate::recipe::{CacheShape, PAGE_TOKENS, Recipe, bytes_per_token, cache_bytes};
+
+use super::schedule::LOGIT_ROWS;
+
+/// Activations are held in f32 and, for products, in 16 bits.
+const ELEMENT_BYTES: usize = 4 + 2;
+
+/// Tokens after which a backend may split attention over a sequence and keep partial sums.
+const SPAN: usize = 1024;
+
+/// Prompt tokens per pass, the preferred first.
+const CHUNKS: [usize; 6] = [8192, 4096, 2048, 1024, 512, 256];
+
+/// Part of the free memory that activations may take: one over this.
+const ACTIVATION_PART: usize = 4;
+
+/// Most bytes of activations in a pass under `layout` over sequences of up to `tokens` tokens.
+pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usize) -> usize {
+    let rows = layout.prefill_chunk.saturating_add(layout.slots);
+    let queries = config.heads * config.head_dim;
+    let keys = config.kv_heads * config.head_dim;
+    let widths = 3 * config.hidden_size + 2 * queries + 2 * keys + 3 * config.intermediate_size;
+    let spans = tokens.div_ceil(SPAN);
+    let partials = if spans > 1 {
+        spans * (queries * 4 + config.heads * 8)
+    } else {
+        0
+    };
+    let wanted = rows.min(layout.slots + LOGIT_ROWS);
+    let of_rows = rows.saturating_mul(widths * ELEMENT_BYTES + partials);
+    of_rows.saturating_add(wanted.saturating_mul(config.vocab_size * 4))
+}
+
+/// `slots` sequences side by side, and the largest prompt chunk whose activations are a small part
+/// of `free` bytes, over sequences of up to `tokens` tokens.
+pub(super) fn fitting(
+    config: &ModelConfig,
+    slots: usize,
+    tokens: usize,
+    free: usize,
+) -> BatchLayout {
+    let layouts = CHUNKS.map(|prefill_chunk| BatchLayout {
+        slots,
+        prefill_chunk,
+    });
+    let fits =
+        |layout: &&BatchLayout| activations(config, **layout, tokens) <= free / ACTIVATION_PART;
+    let smallest = layouts[CHUNKS.len() - 1];
+    layouts.iter().find(fits).copied().unwrap_or(smallest)
+}
+
+/// What a run needs of a device at the very least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Least {
+    /// Bytes of all weights.
+    weights: u64,
+    /// Bytes of the native cache of one sequence of `tokens` tokens.
+    cache: u64,
+    /// Bytes of activations in the shortest passes.
+    activations: u64,
+    tokens: usize,
+}
+
+impl Least {
+    /// For weights of `weights` bytes, `slots` sequences side by side and sequences of up to
+    /// `tokens` tokens.
+    pub fn new(config: &ModelConfig, weights: u64, slots: usize, tokens: usize) -> Self {
+        let shape = CacheShape {
+            layers: config.layers as u32,
+            kv_heads: config.kv_heads as u32,
+            head_dim: config.head_dim as u32,
+        };
+        let pages = (tokens as u64).div_ceil(PAGE_TOKENS);
+        let cache = cache_bytes(pages, bytes_per_token(&Recipe::native(), &shape));
+        let shortest = fitting(config, slots, tokens, 0);
+        Least {
+            weights,
+            cache: cache.unwrap_or(u64::MAX),
+            activations: activations(config, shortest, tokens) as u64,
+            tokens,
+        }
+    }
+
+    /// All of it.
+    fn bytes(self) -> u64 {
+        let beside = self.cache.saturating_add(self.activations);
+        self.weights.saturating_add(beside)
+    }
+
+    /// Whether it fits into `free` of `total` bytes of the device `name`.
+    ///
+    /// # Errors
+    /// Says what is free, what is needed and for what, and what would need less.
+    pub fn check(self, name: &str, (free, total): (u64, u64)) -> Result<(), String> {
+        if self.bytes() <= free {
+            return Ok(());
+        }
+        let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64);
+        Err(format!(
+            "{name}: found {} of {} memory free, expected at least {}: {} for weights, {} for the \
+             cache of one sequence of {} tokens, {} for activations; end what else runs on it, \
+             name another GPU by --device, or take shorter panels or a smaller model",
+            gib(free),
+            gib(total),
+            gib(self.bytes()),
+            gib(self.weights),
+            gib(self.cache),
+            self.tokens,
+            gib(self.activations)
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Family, Rope, RopeScaling};
+    use crate::recipe::NativeDtype;
+
+    const GIB: usize = 1 << 30;
+
+    fn eight_billion() -> ModelConfig {
+        ModelConfig {
+            family: Family::Qwen3,
+            layers: 36,
+            hidden_size: 4096,
+            intermediate_size: 12288,
+            heads: 32,
+            kv_heads: 8,
+            head_dim: 128,
+            vocab_size: 151_936,
+            context: 40_960,
+            rms_norm_eps: 1e-6,
+            rope: Rope {
+                theta: 1e6,
+                scaling: RopeScaling::Default,
+            },
+            qkv_bias: false,
+            attention_output_bias: false,
+            mlp_bias: false,
+            qk_norm: true,
+            tied_embeddings: false,
+            native_dtype: NativeDtype::Bf16,
+        }
+    }
+
+    #[test]
+    fn activations_are_summed_over_rows_and_wanted_rows() {
+        let config = eight_billion();
+        let layout = |slots, prefill_chunk| BatchLayout {
+            slots,
+            prefill_chunk,
+        };
+        let widths = 3 * 4096 + 2 * 4096 + 2 * 1024 + 3 * 12288;
+        let logits = 151_936 * 4;
+        assert_eq!(
+            activations(&config, layout(1, 99), 1024),
+            100 * (widths * 6 + logits)
+        );
+        let large = activations(&config, layout(512, 8192), 1024);
+        assert_eq!(large, 8704 * widths * 6 + 1536 * logits);
+        let long = activations(&config, layout(512, 8192), 8192);
+        assert_eq!(long - large, 8704 * 8 * (4096 * 4 + 32 * 8));
+        assert_eq!(
+            activations(&config, layout(1, usize::MAX), 1),
+            usize::MAX,
+            "sizes that no memory holds"
+        );
+    }
+
+    #[test]
+    fn the_chunk_shrinks_with_the_memory() {
+        let config = eight_billion();
+        let chunk = |free| fitting(&config, 512, 8192, free).prefill_chunk;
+        assert_eq!(chunk(120 * GIB), 8192);
+        assert_eq!(chunk(12 * GIB), 2048);
+        assert_eq!(chunk(GIB), 256);
+        assert_eq!(fitting(&config, 512, 8192, GIB).slots, 512);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_every_figure() {
+        let config = eight_billion();
+        let weights = 15 << 30;
+        let least = Least::new(&config, weights, 512, 8192);
+        assert_eq!(least.cache, 8192 * 36 * 8 * 512);
+        let shortest = BatchLayout {
+            slots: 512,
+            prefill_chunk: 256,
+        };
+        assert_eq!(
+            least.activations,
+            activations(&config, shortest, 8192) as u64
+        );
+        let needed = least.weights + least.cache + least.activations;
+        assert_eq!(least.check("a GPU", (needed, 1 << 40)), Ok(()));
+        let refusal = least.check("a GPU", (needed - 1, 80 << 30)).unwrap_err();
+        for part in [
+            "a GPU: found ",
+            " of 80.00 GiB memory free",
+            "15.00 GiB for weights",
+            "1.12 GiB for the cache of one sequence of 8192 tokens",
+            "--device",
+            "shorter panels",
+        ] {
+            assert!(refusal.contains(part), "{part}: {refusal}");
+        }
+        // Shorter sequences need less.
+        let short = Least::new(&config, weights, 512, 1000);
+        assert_eq!(short.cache, 1008 * 36 * 8 * 512);
+        assert_eq!(short.check("a GPU", (needed - 1, 80 << 30)), Ok(()));
+        let absurd = Least::new(&config, u64::MAX, 512, usize::MAX / 2);
+        assert!(absurd.check("a GPU", (1 << 60, 1 << 60)).is_err());
+    }
+}
