@@ -2,8 +2,8 @@
 //!
 //! Libraries are opened at run time, so one binary serves machines with and without a GPU. The
 //! residual stream, norms, rotary and all sums are f32. Weights stay in the checkpoint's element
-//! type: beside 16-bit weights activations are rounded to that type, beside f32 weights products
-//! are f32. Attention works on tensor cores in the native format; where queries come from f32
+//! type: beside 16-bit weights, what products read and what they write for heads and gates is
+//! rounded to that type, beside f32 weights products are f32. Attention works on tensor cores in the native format; where queries come from f32
 //! weights it splits them, and its weights, into two 16-bit parts, which leaves f32's rounding.
 //!
 //! Everything happens in the order of one stream. A number that cannot be stored is noted on the

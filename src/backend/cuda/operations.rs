@@ -24,7 +24,7 @@ impl Backend for CudaBackend {
     }
 
     fn arithmetic(&self) -> String {
-        "products in the weights' type with f32 sums, all else f32".into()
+        "products, heads and gates in the weights' type with f32 sums, all else f32".into()
     }
 
     fn meter(&self) -> Meter {

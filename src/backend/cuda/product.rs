@@ -1,10 +1,10 @@
 //! Matrix products whose rows have the same bits whatever their number.
 //!
-//! For a shape that is met for the first time, cuBLASLt names an algorithm for each range of row
-//! counts, none of which may split a sum. They are run against each other on noise: a range whose
-//! algorithm gives other bits takes that of a neighbour. Where a range is left without one, and
-//! where the library is missing or the shape is not aligned, the kernels of
-//! this crate are used, which sum in one order by construction.
+//! For a shape that is met for the first time, cuBLASLt names algorithms for each range of row
+//! counts, none of which may split a sum. They are run against each other on noise: a range takes
+//! the fastest of those, and of its neighbours', that give the bits of the largest range. Where a
+//! range is left without one, and where the library is missing or the shape is not aligned, the
+//! kernels of this crate are used, which sum in one order by construction.
 
 pub mod lt;
 mod trial;

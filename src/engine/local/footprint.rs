@@ -125,6 +125,7 @@ mod tests {
 
     fn eight_billion() -> ModelConfig {
         ModelConfig {
+            suppressed: Vec::new(),
             family: Family::Qwen3,
             layers: 36,
             hidden_size: 4096,

@@ -41,6 +41,14 @@ DEV u16 f32_to_bf16(float f) { u16 h; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : 
 DEV float half_to_f32(int format, u16 h) { return format == FORMAT_F16 ? f16_to_f32(h) : bf16_to_f32(h); }
 DEV u16 f32_to_half(int format, float f) { return format == FORMAT_F16 ? f32_to_f16(f) : f32_to_bf16(f); }
 
+// Two numbers in a 16-bit format, the first in the low half.
+DEV u32 pack2(int format, float a, float b) {
+  u32 h;
+  if (format == FORMAT_F16) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(h) : "f"(b), "f"(a));
+  else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(h) : "f"(b), "f"(a));
+  return h;
+}
+
 // Element i of a matrix stored in `format`, exactly.
 DEV float element(const void* data, int format, i64 i) {
   if (format == FORMAT_F32) return ((const float*)data)[i];
@@ -55,8 +63,8 @@ DEV void put4(void* out, int format, i64 i, float a, float b, float c, float d) 
     *(float4*)((float*)out + i) = v;
   } else {
     uint2 h;
-    h.x = f32_to_half(format, a) | (u32)f32_to_half(format, b) << 16;
-    h.y = f32_to_half(format, c) | (u32)f32_to_half(format, d) << 16;
+    h.x = pack2(format, a, b);
+    h.y = pack2(format, c, d);
     *(uint2*)((u16*)out + i) = h;
   }
 }
@@ -80,7 +88,7 @@ DEV void put2(void* out, int format, i64 i, float a, float b) {
     v.x = a; v.y = b;
     *(float2*)((float*)out + i) = v;
   } else {
-    *(u32*)((u16*)out + i) = f32_to_half(format, a) | (u32)f32_to_half(format, b) << 16;
+    *(u32*)((u16*)out + i) = pack2(format, a, b);
   }
 }
 // Eight numbers of a matrix stored in `format`, from element i, a multiple of eight.
@@ -105,10 +113,10 @@ DEV void put8(void* out, int format, i64 i, const float v[8]) {
     put4(out, format, i + 4, v[4], v[5], v[6], v[7]);
   } else {
     uint4 h;
-    h.x = f32_to_half(format, v[0]) | (u32)f32_to_half(format, v[1]) << 16;
-    h.y = f32_to_half(format, v[2]) | (u32)f32_to_half(format, v[3]) << 16;
-    h.z = f32_to_half(format, v[4]) | (u32)f32_to_half(format, v[5]) << 16;
-    h.w = f32_to_half(format, v[6]) | (u32)f32_to_half(format, v[7]) << 16;
+    h.x = pack2(format, v[0], v[1]);
+    h.y = pack2(format, v[2], v[3]);
+    h.z = pack2(format, v[4], v[5]);
+    h.w = pack2(format, v[6], v[7]);
     *(uint4*)((u16*)out + i) = h;
   }
 }

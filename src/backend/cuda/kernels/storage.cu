@@ -60,15 +60,16 @@ struct Store {
   u64* broken;                          // first number that cannot be stored; see report()
 };
 
-// A head vector in the registers of a warp: lane l holds, for i = 0 and 1, the elements
+// A head vector in the registers of a warp: lane l holds, for i < COUNT, the elements
 // p = 2 * l + 64 * i and p + 1 (x[i][0], x[i][1]) and those half a vector further on (x[i][2],
-// x[i][3]), which rotary turns against each other; zeros where p lies beyond the first half.
-struct HeadVector { float x[2][4]; };
+// x[i][3]), which rotary turns against each other; zeros where p lies beyond the first half. One
+// suffices up to 128 elements, two up to 256.
+template <int COUNT> struct HeadVector { float x[COUNT][4]; };
 
-DEV HeadVector load_vector(const void* data, int format, i64 at, int half, int lane) {
-  HeadVector v;
+template <int COUNT> DEV HeadVector<COUNT> load_vector(const void* data, int format, i64 at, int half, int lane) {
+  HeadVector<COUNT> v;
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < COUNT; i++) {
     int p = 2 * lane + 64 * i;
     float2 a, b;
     a.x = a.y = 0.f; b = a;
@@ -87,43 +88,60 @@ DEV void report(u64* broken, int layer, int row, int side, int element, float x)
   atomicMin(broken, key);
 }
 
+// Whether one of two numbers in a 16-bit format is not finite.
+DEV bool is_broken(int format, u32 pair) {
+  u32 exponent = format == FORMAT_F16 ? 0x7c00u : 0x7f80u;
+  return (pair & exponent) == exponent || (pair >> 16 & exponent) == exponent;
+}
+
+// Reports the elements that are not finite as they are stored: in `format` where that has 16 bits.
+template <int COUNT> DEV void report_broken(const Store& s, int which, int row, int head, int lane, int format, const HeadVector<COUNT>& v) {
+#pragma unroll
+  for (int i = 0; i < COUNT; i++)
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      float x = v.x[i][j];
+      if (!is_finite(format <= FORMAT_BF16 ? half_to_f32(format, f32_to_half(format, x)) : x))
+        report(s.broken, s.layer, row, which, head * s.head_dim + element_of(i, j, s.head_dim / 2, lane), x);
+    }
+}
+
 // Stores a head vector of one side (0: keys, 1: values).
-DEV void store_vector(const Store& s, int which, int row, int head, int lane, const HeadVector& v) {
+template <int COUNT> DEV void store_vector(const Store& s, int which, int row, int head, int lane, const HeadVector<COUNT>& v) {
   const Side side = which ? s.side[1] : s.side[0];  // an index would move both to memory
   int2 place = s.rows[row];
   Page page = s.table[(i64)place.x * s.max_pages + place.y / PAGE];
   int vector = head * PAGE + place.y % PAGE, half = s.head_dim / 2;
-  bool native = side.format == FORMAT_F16 || side.format == FORMAT_BF16;
-  float absmax = 0.f;
-#pragma unroll
-  for (int i = 0; i < 2; i++)
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      float x = v.x[i][j];
-      if (!is_finite(native ? half_to_f32(side.format, f32_to_half(side.format, x)) : x))
-        report(s.broken, s.layer, row, which, head * s.head_dim + element_of(i, j, half, lane), x);
-      absmax = fmaxf(absmax, fabsf(x));
-    }
-  if (native) {
+  if (side.format == FORMAT_F16 || side.format == FORMAT_BF16) {
     u16* to = (u16*)(page.stored + side.elements) + (i64)vector * s.head_dim;
+    bool broken = false;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < COUNT; i++) {
       int p = 2 * lane + 64 * i;
       if (p >= half) continue;
-      put2(to, side.format, p, v.x[i][0], v.x[i][1]);
-      put2(to, side.format, half + p, v.x[i][2], v.x[i][3]);
+      u32 first = pack2(side.format, v.x[i][0], v.x[i][1]), second = pack2(side.format, v.x[i][2], v.x[i][3]);
+      broken = broken || is_broken(side.format, first) || is_broken(side.format, second);
+      *(u32*)(to + p) = first;
+      *(u32*)(to + half + p) = second;
     }
+    if (broken) report_broken(s, which, row, head, lane, side.format, v);
     return;
   }
+  report_broken(s, which, row, head, lane, side.format, v);
   float scale = side.scale;
   if (side.dynamic) {
+    float absmax = 0.f;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) absmax = fmaxf(absmax, fabsf(v.x[i][j]));
     scale = scale_of(side.format, warp_max(absmax));
     if (lane == 0) ((float*)(page.stored + side.scales))[vector] = scale;
   }
   u8* to = (u8*)(page.stored + side.elements) + (i64)vector * s.head_dim;
   u32 count = 0;  // changed elements, and saturated ones from bit 16 on
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < COUNT; i++) {
     int p = 2 * lane + 64 * i;
     if (p >= half) continue;
     u8 bytes[4];
@@ -149,7 +167,7 @@ KERNEL(256) store(Store s) {
   int which = (int)(item & 1), row = (int)(item >> 1);
   if (row >= s.row_count) return;
   i64 at = ((i64)row * s.kv_heads + head) * s.head_dim;
-  store_vector(s, which, row, head, lane, load_vector(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, lane));
+  store_vector<2>(s, which, row, head, lane, load_vector<2>(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, lane));
 }
 
 // Queries, keys and values side by side, [rows, (heads + 2 * kv_heads) * head_dim] in `format`.
@@ -162,18 +180,16 @@ struct Heads {
   Store store;
 };
 
-// Adds the bias, norms and rotates queries and keys, writes queries and stores keys and values. A
-// warp per head vector; grid: (row, head) / 8.
-KERNEL(256) split_heads(Heads h) {
+template <int COUNT> DEV void split_vector(const Heads& h, int format, int q_format) {
   int across = h.heads + 2 * h.store.kv_heads, dim = h.store.head_dim, half = dim / 2, lane = threadIdx.x & 31;
-  int item = blockIdx.x * 8 + (threadIdx.x >> 5), row = item / across, head = item % across;
+  int item = blockIdx.x * 8 + (threadIdx.x >> 5), row = item / across, head = item - row * across;
   if (row >= h.store.row_count) return;
   bool is_query = head < h.heads, is_value = head >= h.heads + h.store.kv_heads;
-  HeadVector v = load_vector(h.packed, h.format, (i64)item * dim, half, lane);
+  HeadVector<COUNT> v = load_vector<COUNT>(h.packed, format, (i64)item * dim, half, lane);
   if (h.bias) {
-    HeadVector b = load_vector(h.bias, FORMAT_F32, head * dim, half, lane);
+    HeadVector<COUNT> b = load_vector<COUNT>(h.bias, FORMAT_F32, head * dim, half, lane);
 #pragma unroll
-    for (int i = 0; i < 8; i++) v.x[i >> 2][i & 3] += b.x[i >> 2][i & 3];
+    for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] += b.x[i >> 2][i & 3];
   }
   if (is_value) {
     store_vector(h.store, 1, row, head - h.heads - h.store.kv_heads, lane, v);
@@ -183,15 +199,15 @@ KERNEL(256) split_heads(Heads h) {
   if (norm) {
     float sum = 0.f;
 #pragma unroll
-    for (int i = 0; i < 8; i++) sum = fmaf(v.x[i >> 2][i & 3], v.x[i >> 2][i & 3], sum);
+    for (int i = 0; i < 4 * COUNT; i++) sum = fmaf(v.x[i >> 2][i & 3], v.x[i >> 2][i & 3], sum);
     float inverse = 1.f / sqrtf(warp_sum(sum) / (float)dim + h.eps);
-    HeadVector w = load_vector(norm, FORMAT_F32, 0, half, lane);
+    HeadVector<COUNT> w = load_vector<COUNT>(norm, FORMAT_F32, 0, half, lane);
 #pragma unroll
-    for (int i = 0; i < 8; i++) v.x[i >> 2][i & 3] = v.x[i >> 2][i & 3] * inverse * w.x[i >> 2][i & 3];
+    for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] = v.x[i >> 2][i & 3] * inverse * w.x[i >> 2][i & 3];
   }
   i64 angle = (i64)h.store.rows[row].y * half;
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < COUNT; i++) {
     int p = 2 * lane + 64 * i;
     if (p >= half) continue;
     float2 c = *(const float2*)(h.cos + angle + p), s = *(const float2*)(h.sin + angle + p);
@@ -201,11 +217,21 @@ KERNEL(256) split_heads(Heads h) {
     x[2] = b0 * c.x + a0 * s.x; x[3] = b1 * c.y + a1 * s.y;
     if (is_query) {
       i64 to = ((i64)row * h.heads + head) * dim + p;
-      put2(h.q, h.q_format, to, x[0], x[1]);
-      put2(h.q, h.q_format, to + half, x[2], x[3]);
+      put2(h.q, q_format, to, x[0], x[1]);
+      put2(h.q, q_format, to + half, x[2], x[3]);
     }
   }
   if (!is_query) store_vector(h.store, 0, row, head - h.heads, lane, v);
+}
+
+// Adds the bias, norms and rotates queries and keys, writes queries and stores keys and values. A
+// warp per head vector; grid: (row, head) / 8. Usual formats are known to the compiler.
+KERNEL(256) split_heads(Heads h) {
+  bool alike = h.format == h.q_format;
+  if (h.store.head_dim > 128) split_vector<2>(h, h.format, h.q_format);
+  else if (alike && h.format == FORMAT_F16) split_vector<1>(h, FORMAT_F16, FORMAT_F16);
+  else if (alike && h.format == FORMAT_BF16) split_vector<1>(h, FORMAT_BF16, FORMAT_BF16);
+  else split_vector<1>(h, h.format, h.q_format);
 }
 
 struct Slot {

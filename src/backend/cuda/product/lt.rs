@@ -52,27 +52,43 @@ impl Library {
         })
     }
 
-    /// The fastest algorithm for `rows`, as the library ranks them; `None` where it has none.
+    /// At most `count` algorithms for `rows`, in the order in which the library ranks them; none
+    /// where it has none.
     ///
     /// # Errors
     /// [`BackendError::Device`].
-    pub fn fastest(&self, shape: Shape, rows: usize) -> Result<Option<Algorithm>, BackendError> {
+    pub fn ranked(
+        &self,
+        shape: Shape,
+        rows: usize,
+        count: usize,
+    ) -> Result<Vec<Algorithm>, BackendError> {
         let problem = Problem::new(shape, rows)?;
         let preference = Preference::without_split_sums()?;
-        let found = // SAFETY: every descriptor is alive.
-            unsafe {
-                result::get_matmul_algo_heuristic(
-                    self.handle,
-                    problem.product,
-                    problem.weight,
-                    problem.x,
-                    problem.out,
-                    problem.out,
-                    preference.0,
-                )
-            };
+        // SAFETY: zeroes are valid results to be overwritten.
+        let empty: sys::cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
+        let mut found = vec![empty; count];
+        let (asked, mut answered) = (i32::try_from(count).unwrap_or(i32::MAX), 0);
+        // SAFETY: every descriptor is alive, `found` has room for as many as are asked for.
+        let status = unsafe {
+            sys::cublasLtMatmulAlgoGetHeuristic(
+                self.handle,
+                problem.product,
+                problem.weight,
+                problem.x,
+                problem.out,
+                problem.out,
+                preference.0,
+                asked,
+                found.as_mut_ptr(),
+                &mut answered,
+            )
+        };
         // No algorithm is not an error: other kernels take over.
-        Ok(found.ok().map(|found| Algorithm(found.algo)))
+        let answered = status.result().map_or(0, |()| answered);
+        found.truncate(usize::try_from(answered).unwrap_or(0));
+        found.retain(|result| result.state.result().is_ok());
+        Ok(found.iter().map(|found| Algorithm(found.algo)).collect())
     }
 
     /// Whether `algorithm` can do `rows`.

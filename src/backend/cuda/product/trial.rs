@@ -1,5 +1,7 @@
 //! Which algorithms of the library give the same bits on one shape.
 
+use std::time::{Duration, Instant};
+
 use super::lt::{Algorithm, Library, Operands, Problem};
 use super::{Plan, Products, RANGES, Shape, range};
 use crate::backend::BackendError;
@@ -11,6 +13,9 @@ const COMPARED: [usize; 6] = [1, 3, 16, 64, 200, 512];
 /// Sums of which rounding to 16 bits hides a difference in all but about one of some thousands:
 /// so many are compared.
 const COMPARED_ROUNDED: usize = 1 << 21;
+/// Algorithms that are asked for per range, and products that are timed together.
+const TRIED: usize = 6;
+const TIMED: usize = 8;
 /// Most pieces of noise.
 const MOST_PIECES: usize = 64;
 /// Algorithms run against each other on one shape.
@@ -63,62 +68,87 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// The algorithms of most ranges that agree with one another, each range having its fastest
-    /// where that agrees, else the nearest range's.
+    /// An algorithm for every range, all with the same bits: the fastest that were found.
     ///
     /// # Errors
     /// [`BackendError::Device`].
     pub fn plan(&mut self) -> Result<Plan, BackendError> {
-        let mut fastest = Vec::new();
+        let mut ranked = Vec::new();
         for rows in RANGES {
-            match self.library.fastest(self.shape, rows)? {
-                Some(algorithm) => fastest.push(algorithm),
-                None => return Ok(Plan::Own),
+            let algorithms = self.library.ranked(self.shape, rows, TRIED)?;
+            if algorithms.is_empty() {
+                return Ok(Plan::Own);
             }
+            ranked.push(algorithms);
         }
         for reference in [8192, 512, 256, 64].map(range) {
-            if let Some(plan) = self.around(&fastest, reference)? {
+            if let Some(plan) = self.around(&ranked, &ranked[reference][0])? {
                 return Ok(Plan::Library(plan));
             }
         }
         Ok(Plan::Own)
     }
 
-    /// An algorithm for every range that has the bits of the reference's; `None` where a range has
-    /// none.
+    /// An algorithm for every range that has the bits of the reference; `None` where a range has
+    /// none. Which of several it is changes no bit, so the clock may decide.
     fn around(
         &mut self,
-        fastest: &[Algorithm],
-        reference: usize,
+        ranked: &[Vec<Algorithm>],
+        reference: &Algorithm,
     ) -> Result<Option<Vec<Algorithm>>, BackendError> {
         let most = COMPARED[COMPARED.len() - 1];
-        if !self
-            .library
-            .accepts(self.shape, most, &fastest[reference])?
-        {
+        if !self.library.accepts(self.shape, most, reference)? {
             return Ok(None);
         }
         for piece in 0..self.pieces {
             let to = self.reference_of(piece);
-            self.run(piece, most, &fastest[reference], to)?;
+            self.run(piece, most, reference, to)?;
         }
         let mut chosen = Vec::new();
         for own in 0..RANGES.len() {
-            let mut candidates: Vec<usize> = (0..RANGES.len()).collect();
-            candidates.sort_by_key(|&other| other.abs_diff(own));
-            let mut found = None;
-            for candidate in candidates {
-                if self.agrees(own, &fastest[candidate])? {
-                    found = Some(fastest[candidate]);
+            // Those ranked for the range, then the first of the others, the nearest before.
+            let mut others: Vec<usize> = (0..RANGES.len()).filter(|&other| other != own).collect();
+            others.sort_by_key(|&other| other.abs_diff(own));
+            let others = others.into_iter().map(|other| ranked[other][0]);
+            let mut tried: Vec<Algorithm> = Vec::new();
+            let mut best: Option<(Duration, Algorithm)> = None;
+            for algorithm in ranked[own].iter().copied().chain(others) {
+                if tried.contains(&algorithm) || !self.agrees(own, &algorithm)? {
+                    continue;
+                }
+                tried.push(algorithm);
+                if RANGES[own] > most {
+                    // Too many rows to time: the library's order holds.
+                    best = Some((Duration::ZERO, algorithm));
                     break;
                 }
+                let taken = self.time(RANGES[own], &algorithm)?;
+                if best.is_none_or(|(least, _)| taken < least) {
+                    best = Some((taken, algorithm));
+                }
             }
-            match found {
-                Some(algorithm) => chosen.push(algorithm),
+            match best {
+                Some((_, algorithm)) => chosen.push(algorithm),
                 None => return Ok(None),
             }
         }
         Ok(Some(chosen))
+    }
+
+    /// The shorter of two times of some products of `rows`.
+    fn time(&self, rows: usize, algorithm: &Algorithm) -> Result<Duration, BackendError> {
+        let device = &self.products.kernels.device;
+        let mut least = Duration::MAX;
+        for _ in 0..2 {
+            device.synchronize()?;
+            let start = Instant::now();
+            for _ in 0..TIMED {
+                self.run(0, rows, algorithm, self.found.pointer())?;
+            }
+            device.synchronize()?;
+            least = least.min(start.elapsed());
+        }
+        Ok(least)
     }
 
     /// Whether an algorithm can do all of a range and gives the reference's bits there: at the
