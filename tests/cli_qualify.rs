@@ -109,7 +109,7 @@ fn verified_and_plain_runs_hold_the_same_records() {
             .args(more)
             .assert()
             .code(3);
-        let files = files(&root.path().join(out));
+        let files = outcome(&root.path().join(out));
         (
             String::from_utf8(assert.get_output().stderr.clone()).unwrap(),
             files,
