@@ -109,7 +109,7 @@ fn verified_and_plain_runs_hold_the_same_records() {
             .args(more)
             .assert()
             .code(3);
-        let files = files(&root.path().join(out));
+        let files = outcome(&root.path().join(out));
         (
             String::from_utf8(assert.get_output().stderr.clone()).unwrap(),
             files,
@@ -600,13 +600,14 @@ fn a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one() {
     assert!(outcome(&tiny.path("whole")) == outcome(&tiny.path("run")));
 
     // What each of the killed processes took stays written down.
-    for (run, parts) in [("whole", 1), ("run", 3)] {
+    // A killed process may have come to the end of the arm.
+    for (run, parts) in [("whole", 1..=1), ("run", 2..=3)] {
         let resources = json(&tiny.path(run).join("arms/native-aa/resources.json"));
         let found = resources["parts"].as_array().unwrap();
-        assert_eq!(found.len(), parts, "{run}: {resources:#}");
+        assert!(parts.contains(&found.len()), "{run}: {resources:#}");
         let certificate = json(&tiny.path(run).join("certificates/SD.json"));
         let summary = &certificate["resources"]["native-aa"];
-        assert_eq!(summary["parts"], parts);
+        assert_eq!(summary["parts"], found.len());
         for part in found {
             assert!(part["allocations"]["weights"].as_u64() > Some(0));
             assert!(part["allocations"]["cache"].as_u64() > Some(0));

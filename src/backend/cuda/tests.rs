@@ -1,7 +1,7 @@
 use super::*;
 use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
 use crate::backend::{Backend, TensorData};
-use crate::recipe::NativeDtype;
+use crate::recipe::{CacheShape, NativeDtype, bytes_per_token, cache_bytes};
 
 const TOLERANCE: Tolerance = Tolerance {
     f32: 4e-6,
@@ -216,4 +216,58 @@ fn a_key_names_what_broke() {
     };
     assert_eq!(row, 77);
     assert!(what.contains("layer 3: value element 513 is NaN"), "{what}");
+}
+
+#[test]
+fn a_full_cache_takes_the_bytes_that_memory_figures_give() {
+    let Some(backend) = gpu() else { return };
+    let shape = Shape {
+        layers: 3,
+        heads: 8,
+        kv_heads: 2,
+        head_dim: 64,
+    };
+    let figures = CacheShape {
+        layers: 3,
+        kv_heads: 2,
+        head_dim: 64,
+    };
+    let ledger = backend.meter().ledger;
+    let mut taken = Vec::new();
+    for recipe in ["native", "AF", "RF", "AD", "RD", "SD"] {
+        let layout = shape.layout(recipe, NativeDtype::F16);
+        let mut cache = backend.cache(&layout).unwrap();
+        for slot in 0..layout.slots {
+            for layer in 0..layout.layers {
+                let rows = conformance::span(slot, 0, layout.slot_tokens);
+                cache.reserve(layer, &rows).unwrap();
+            }
+        }
+        let pages = (layout.slots * layout.slot_tokens / 16) as u64;
+        let expected = cache_bytes(pages, bytes_per_token(&layout.recipe, &figures));
+        assert_eq!(Some(ledger.held(Purpose::Cache)), expected, "{recipe}");
+        taken.push(ledger.held(Purpose::Cache) + ledger.held(Purpose::Counters));
+        drop(cache);
+        assert_eq!(ledger.held(Purpose::Cache), 0);
+    }
+    assert_eq!((taken[1], taken[3]), (taken[2], taken[4]), "A and R");
+}
+
+#[test]
+fn memory_in_use_is_read_from_another_thread() {
+    let Some(backend) = gpu() else { return };
+    let meter = backend.meter();
+    let gauge = meter.gauge.clone().unwrap();
+    let before = gauge.in_use().unwrap();
+    let bytes = 256 << 20;
+    let held = backend.kernels.device.allocate(bytes, Purpose::Weights);
+    let held = held.unwrap();
+    let seen = std::thread::spawn(move || gauge.in_use()).join().unwrap();
+    assert!(
+        seen.unwrap() >= before + bytes as u64 / 2,
+        "{seen:?} after {before}"
+    );
+    assert!(seen <= meter.total_bytes);
+    assert_eq!(meter.ledger.held(Purpose::Weights), bytes as u64);
+    drop(held);
 }

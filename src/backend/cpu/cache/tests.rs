@@ -1,7 +1,7 @@
-use crate::backend::Backend;
 use crate::backend::conformance::{Shape, bits, noise, span};
 use crate::backend::cpu::{CpuBackend, CpuTensor};
-use crate::recipe::NativeDtype;
+use crate::backend::{Backend, Purpose};
+use crate::recipe::{CacheShape, NativeDtype, bytes_per_token, cache_bytes};
 
 const SHAPE: Shape = Shape {
     layers: 1,
@@ -87,4 +87,33 @@ fn positions_beyond_the_slot_are_refused() {
     let mut cache = backend.cache(&layout).expect("a cache");
     let x = tensor(1, 1, SHAPE.kv_width());
     let _ = backend.store(&mut cache, 0, &x, &x, &span(0, 512, 513));
+}
+
+#[test]
+fn the_ledger_holds_the_bytes_that_memory_figures_give() {
+    let backend = CpuBackend::new();
+    let ledger = backend.meter().ledger;
+    let shape = CacheShape {
+        layers: SHAPE.layers as u32,
+        kv_heads: SHAPE.kv_heads as u32,
+        head_dim: SHAPE.head_dim as u32,
+    };
+    for recipe in ["native", "AF", "RD", "SD", "k=int8:fixed,v=native"] {
+        let layout = SHAPE.layout(recipe, NativeDtype::Bf16);
+        let mut cache = backend.cache(&layout).expect("a cache");
+        assert_eq!(ledger.held(Purpose::Cache), 0);
+        let x = backend.tensor(50, SHAPE.kv_width()).expect("a tensor");
+        assert!(ledger.held(Purpose::Staging) >= 50 * SHAPE.kv_width() as u64 * 4);
+        for slot in 0..2 {
+            backend
+                .store(&mut cache, 0, &x, &x, &span(slot, 0, 50))
+                .expect("storage");
+        }
+        // Fifty tokens are four pages.
+        let expected = cache_bytes(8, bytes_per_token(&layout.recipe, &shape));
+        assert_eq!(Some(ledger.held(Purpose::Cache)), expected, "{recipe}");
+        assert!(ledger.held(Purpose::Counters) > 0);
+    }
+    assert_eq!(ledger.held(Purpose::Cache), 0);
+    assert_eq!(ledger.held(Purpose::Staging), 0);
 }
