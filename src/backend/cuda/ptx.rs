@@ -61,24 +61,26 @@ fn embedded_units() -> Vec<Unit> {
     units
 }
 
-/// Without the compiler's comments, and in the version that older drivers know.
+/// In the version that older drivers know: without comments, and without hints about bytes of a
+/// load that nothing reads, which that version lacks.
 fn lowered(ptx: &str) -> Result<String, BackendError> {
     let is_version = |line: &&str| line.starts_with(".version ");
     if ptx.lines().filter(is_version).count() != 1 {
         let what = "PTX: expected one line with its version";
         return Err(BackendError::Device(what.to_owned()));
     }
-    let lines = ptx
-        .lines()
-        .filter(|line| !line.starts_with("//") && !line.is_empty());
-    let lower = |line: &str| {
+    let is_hint = |line: &str| line.trim_start().starts_with(".pragma \"used_bytes_mask ");
+    let says_nothing = |line: &str| line.is_empty() || line.starts_with("//") || is_hint(line);
+    let mut text = String::with_capacity(ptx.len());
+    for line in ptx.lines().filter(|line| !says_nothing(line)) {
         if is_version(&line) {
-            format!(".version {VERSION}\n")
+            text.push_str(&format!(".version {VERSION}\n"));
         } else {
-            format!("{line}\n")
+            text.push_str(line);
+            text.push('\n');
         }
-    };
-    Ok(lines.map(lower).collect())
+    }
+    Ok(text)
 }
 
 fn pack(text: &str) -> std::io::Result<Vec<u8>> {
@@ -130,6 +132,7 @@ mod tests {
                 "{ptx:.80}"
             );
             assert!(ptx.contains(".visible .entry ") && ptx.ends_with("}\n\0"));
+            assert!(!ptx.contains("used_bytes_mask"), "unknown to PTX 7.8");
         }
     }
 
@@ -177,8 +180,10 @@ mod tests {
 
     #[test]
     fn versions_are_lowered_and_comments_left_out() {
-        let ptx = "//\n// by a compiler\n\n.version 9.0\n.target sm_80\nret;\n";
-        assert_eq!(lowered(ptx).unwrap(), ".version 7.8\n.target sm_80\nret;\n");
+        let ptx = "//\n// by a compiler\n\n.version 9.0\n.target sm_80\n\t.pragma \"nounroll\";\n\
+                   \t.pragma \"used_bytes_mask 15\";\nret;\n";
+        let expected = ".version 7.8\n.target sm_80\n\t.pragma \"nounroll\";\nret;\n";
+        assert_eq!(lowered(ptx).unwrap(), expected);
         assert!(lowered("ret;\n").is_err());
     }
 }
