@@ -75,6 +75,7 @@ const FREE: [&str; 22] = [
     "/engagement/unit_scales",
     "/engagement/schema",
     "/recipe/name",
+    "/resources",
     "/degradation/1/bound",
     "/objectives/preservation/detail",
     "/objectives/aggregate/detail",
