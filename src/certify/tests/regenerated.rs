@@ -10,6 +10,9 @@ use crate::schema::*;
 use super::super::*;
 use super::world::*;
 
+/// What is found, and the change that makes it.
+type Spoil<T> = (&'static str, fn(&mut T));
+
 /// A world in which AD verified its answers and generated the chosen cases plainly as well.
 fn verified() -> Evidence {
     let mut evidence = world(protocol(), 1231);
@@ -88,7 +91,7 @@ fn a_chosen_case_without_a_plain_record_leaves_the_evidence_incomplete() {
 
 #[test]
 fn a_verified_answer_that_differs_from_the_plain_one_yields_no_certificate() {
-    let spoil: [(&str, fn(&mut Record)); 4] = [
+    let spoil: [Spoil<Record>; 4] = [
         ("output_ids", |record| record.output_ids = Some(vec![7])),
         ("output", |record| record.output = Some("7".to_owned())),
         ("finish", |record| record.finish = Some(Finish::Length)),
@@ -125,7 +128,7 @@ fn a_certificate_alone_cannot_claim_what_no_run_has() {
     let sound = certificate(&verified(), "AD");
     // Hand-made evidence has no start files.
     let before = alone(&sound);
-    let spoil: [(&str, fn(&mut Certificate)); 4] = [
+    let spoil: [Spoil<Certificate>; 4] = [
         ("answers.regenerated", |c| answers(c).regenerated = 33),
         ("answers.regenerated", |c| answers(c).regenerated = 0),
         ("answers.mismatches", |c| answers(c).mismatches = 1),
