@@ -24,7 +24,7 @@ pub struct ModelFiles {
     /// Tokenizer with chat template.
     pub tokenizer: Tokenizer,
     /// Weights.
-    pub weights: Box<dyn WeightSource>,
+    pub weights: Box<dyn WeightSource + Send + Sync>,
     /// Every file that was read, sorted by path.
     pub files: Vec<FileDigest>,
 }

@@ -8,7 +8,7 @@ use super::tensors::expected;
 
 /// Weights by their Hugging Face names (`model.layers.0.self_attn.q_proj.weight`), whatever file
 /// they come from; rows of projections are output features (`[out, in]`).
-pub trait WeightSource: Send + Sync {
+pub trait WeightSource {
     /// Reads one tensor, checks its shape and that every element is finite.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ fn an_honest_run_exits_0_and_says_what_cannot_be_seen() {
     command(&synthetic, &["kept/AD.json", "--run", "run"])
         .code(0)
         .stdout(contains(
-            "verified: every field of kept/AD.json follows from the 19 evidence files in run\n",
+            "verified: every field of kept/AD.json follows from the 22 evidence files in run\n",
         ))
         .stdout(contains(
             "A consistent rewrite of run and certificate together cannot be seen",
@@ -146,7 +146,7 @@ fn without_a_run_the_figures_are_held_against_one_another() {
             "consistent: the figures of kept/AD.json follow from one another",
         ))
         .stdout(contains(
-            "Not checked without --run: the digests of 19 evidence files",
+            "Not checked without --run: the digests of 22 evidence files",
         ));
     change(&synthetic.kept("AD"), "\"bound\": 0.", "\"bound\": 0.1");
     let assert = command(&synthetic, &["kept/AD.json", "--format", "json"]).code(5);

@@ -41,6 +41,7 @@ fn every_file_of_a_run_is_valid() {
         "manifest",
         "panel-case",
         "record",
+        "resources",
     ];
     assert!(kinds.iter().map(String::as_str).eq(expected), "{kinds:?}");
     let protocol = concat!(env!("CARGO_MANIFEST_DIR"), "/protocols/reference.toml");

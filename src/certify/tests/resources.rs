@@ -5,6 +5,8 @@ use crate::schema::*;
 use super::super::*;
 use super::world::*;
 
+type Change = fn(&mut Option<Resources>);
+
 fn part(peak: u64, gap: u64) -> ResourcePart {
     ResourcePart {
         device: "a GPU".to_owned(),
@@ -97,7 +99,7 @@ fn missing_evidence_under_limits_is_incomplete() {
     let blind = |resources: &mut Option<Resources>| {
         resources.as_mut().unwrap().parts[0].sampled = None;
     };
-    let changes: [(fn(&mut Option<Resources>), &str); 3] = [
+    let changes: [(Change, &str); 3] = [
         (none, "arm native has no resource evidence"),
         (empty, "arm native has no resource evidence"),
         (blind, "arm native ran where memory in use is not sampled"),

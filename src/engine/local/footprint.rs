@@ -214,7 +214,7 @@ mod tests {
         let short = Least::new(&config, weights, 512, 1000);
         assert_eq!(short.cache, 1008 * 36 * 8 * 512);
         assert_eq!(short.check("a GPU", (needed - 1, 80 << 30)), Ok(()));
-        let absurd = Least::new(&config, u64::MAX, 512, usize::MAX / 2);
+        let absurd = Least::new(&config, u64::MAX, 512, 1 << 40);
         assert!(absurd.check("a GPU", (1 << 60, 1 << 60)).is_err());
     }
 }

@@ -131,7 +131,7 @@ mod tests {
                     assert_eq!(Some(count * stored), expected, "{place}");
                 }
                 // Copies of 16 bytes start at multiples of 16.
-                let aligned = |side: &SideLayout| side.elements % 16 == 0;
+                let aligned = |side: &SideLayout| side.elements.is_multiple_of(16);
                 assert!(sides.iter().flatten().all(aligned), "{place}");
                 pages += 1;
             }
