@@ -6,6 +6,7 @@
 
 mod floor;
 mod kernel;
+mod observers;
 mod panel;
 mod verify;
 mod work;
@@ -24,7 +25,8 @@ use crate::schema::{LayerAbsmax, ModelIdentity, WorkerIdentity};
 use super::local::{LocalEngine, LocalIdentity, LocalSettings, TokenText};
 use super::{Engine, EngineError};
 use floor::Costs;
-use panel::{Silent, Unstopped, ids};
+use observers::{Silent, Unstopped};
+use panel::ids;
 
 /// Largest side of the product whose rate is the bound, and bytes of copies.
 const PRODUCT_SIDE: usize = 8192;

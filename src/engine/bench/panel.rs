@@ -1,19 +1,15 @@
 //! Work through the engine, on the wall clock.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::time::Instant;
 
 use crate::backend::timing::Timed;
-use crate::engine::{
-    ArmSetup, BatchLayout, CaseError, Engine, EngineError, GenerateObserver, GenerateRequest,
-    Generation, Observer, Score, ScoreObserver, ScoreRequest, TokenText,
-};
+use crate::engine::{ArmSetup, BatchLayout, Engine, EngineError, GenerateRequest, ScoreRequest};
 use crate::recipe::Recipe;
 use crate::schema::LayerAbsmax;
 
 use super::floor::{Cost, Floor};
 use super::kernel::median;
+use super::observers::Count;
 use super::{Bench, BenchError, Measured, Work};
 
 /// Tokens of the prompt whose answer is waited for first.
@@ -25,102 +21,12 @@ pub(super) const LONGEST_QUESTION: usize = 220;
 /// Tokens of a probe.
 const PROBE: usize = 16;
 
-/// Decodes nothing and stops nowhere.
-pub(super) struct Silent;
-
-impl TokenText for Silent {
-    fn decode(&self, _: &[u32]) -> String {
-        String::new()
-    }
-
-    fn eos_ids(&self) -> &[u32] {
-        &[]
-    }
-}
-
-/// Hears and never stops.
-pub(super) struct Unstopped;
-
-impl Observer for Unstopped {
-    fn tokens(&mut self, _: u64) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-}
-
 /// Token ids from a counter.
 pub(super) fn ids(seed: usize, count: usize, vocabulary: u32) -> Vec<u32> {
     let spread = vocabulary.max(1) as usize;
     (0..count)
         .map(|i| ((i * 7919 + seed * 104_729) % spread) as u32)
         .collect()
-}
-
-/// Counts outcomes and keeps the time of each pass.
-struct Count {
-    answers: BTreeMap<usize, Vec<u32>>,
-    failed: usize,
-    first: Option<CaseError>,
-    /// Seconds and rows of every pass.
-    passes: Vec<(f64, u64)>,
-    last: Instant,
-}
-
-impl Count {
-    fn new() -> Self {
-        Count {
-            answers: BTreeMap::new(),
-            failed: 0,
-            first: None,
-            passes: Vec::new(),
-            last: Instant::now(),
-        }
-    }
-
-    fn fail(&mut self, error: CaseError) {
-        self.failed += 1;
-        self.first.get_or_insert(error);
-    }
-
-    fn check(&self, work: Work, cases: usize) -> Result<(), BenchError> {
-        match &self.first {
-            None => Ok(()),
-            Some(first) => Err(BenchError::Cases {
-                work: work.name(),
-                failed: self.failed,
-                cases,
-                first: first.to_string(),
-            }),
-        }
-    }
-}
-
-impl Observer for Count {
-    fn tokens(&mut self, tokens: u64) -> ControlFlow<()> {
-        let now = Instant::now();
-        let seconds = now.duration_since(self.last).as_secs_f64();
-        self.passes.push((seconds, tokens));
-        self.last = now;
-        ControlFlow::Continue(())
-    }
-}
-
-impl GenerateObserver for Count {
-    fn generated(&mut self, index: usize, outcome: Result<Generation, CaseError>) {
-        match outcome {
-            Ok(generation) => {
-                self.answers.insert(index, generation.ids);
-            }
-            Err(error) => self.fail(error),
-        }
-    }
-}
-
-impl ScoreObserver for Count {
-    fn scored(&mut self, _: usize, outcome: Result<Score, CaseError>) {
-        if let Err(error) = outcome {
-            self.fail(error);
-        }
-    }
 }
 
 /// Cases that share a slot count: prompts to continue, or windows to score.

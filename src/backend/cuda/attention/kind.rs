@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(many_warps(kind(128, true), hopper), Some(8));
         assert_eq!(many_warps(kind(256, false), hopper), Some(4));
         assert_eq!(many_warps(kind(256, false), ampere), Some(2));
-        assert_eq!(many_warps(kind(128, false), ada), Some(2));
+        assert_eq!(many_warps(kind(128, false), ada), Some(4));
         assert_eq!(many_warps(kind(256, false), ada), None);
         assert_eq!(many_warps(kind(8, true), ada), Some(8));
         assert!(prompt_shared(128) <= hopper);
