@@ -51,7 +51,7 @@ pub struct Args {
     /// Sequences side by side in math [default: 512].
     #[arg(long, value_name = "N")]
     slots: Option<usize>,
-    /// Prompt tokens per pass [default: 4096].
+    /// Prompt tokens per pass [default: 8192].
     #[arg(long, value_name = "N")]
     prefill_chunk: Option<usize>,
     /// Output format.

@@ -100,7 +100,7 @@ impl Sizes {
         repeats: 5,
         slots: 512,
         long_slots: 32,
-        prefill_chunk: 4096,
+        prefill_chunk: 8192,
         lengths: [1024, 8192],
         prompts: 32,
         step: (256, 1024),

@@ -163,7 +163,7 @@ mod tests {
             100 * (widths * 6 + logits)
         );
         let large = activations(&config, layout(512, 8192), 1024);
-        assert_eq!(large, 8704 * widths * 6 + 1536 * logits);
+        assert_eq!(large, 8704 * widths * 6 + 2560 * logits);
         let long = activations(&config, layout(512, 8192), 8192);
         assert_eq!(long - large, 8704 * 8 * (4096 * 4 + 32 * 8));
         assert_eq!(
