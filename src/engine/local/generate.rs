@@ -56,7 +56,8 @@ impl Continuation {
         if self.feed.len() == before {
             self.feed.push(id);
         }
-        if self.speculative() == 0 {
+        // Behind a piece that was right comes a token that nobody foresaw: the next piece follows it.
+        if (fed.is_none() || is_wrong) && self.speculative() == 0 {
             self.speculate();
         }
         is_wrong.then_some(before)
