@@ -673,6 +673,32 @@ fn a_crossed_resource_limit_is_incomplete_and_names_limit_and_figure() {
         .stdout(contains("arms/SD/resources.json"));
 }
 
+/// What an earlier process took and is not written down any more, nobody knows.
+#[test]
+fn resource_evidence_that_is_lost_before_a_resume_stays_unknown() {
+    let tiny = Tiny::new();
+    let mut protocol = tiny::protocol();
+    protocol["resource_limits"] = serde_json::json!({"peak_device_bytes": 1u64 << 50});
+    fs::write(tiny.protocol(), protocol.to_string()).unwrap();
+    tiny.command("qualify")
+        .args(["SD", "--out", "run"])
+        .assert()
+        .code(1);
+    fs::remove_file(tiny.path("run/arms/SD/resources.json")).unwrap();
+    let records = tiny.path("run/arms/SD/math.jsonl");
+    let text = fs::read_to_string(&records).unwrap();
+    let (kept, _) = text.trim_end().rsplit_once('\n').unwrap();
+    fs::write(&records, format!("{kept}\n")).unwrap();
+    tiny.command("qualify")
+        .args(["SD", "--out", "run", "--resume"])
+        .assert()
+        .code(3)
+        .stdout(contains("resources_unknown"));
+    let resources = json(&tiny.path("run/arms/SD/resources.json"));
+    assert_eq!(resources["parts"][0]["device"], "unknown");
+    assert_eq!(resources["parts"].as_array().unwrap().len(), 2);
+}
+
 #[test]
 fn help() {
     for command in ["qualify", "certify", "calibrate"] {

@@ -84,19 +84,30 @@ pub(super) fn compare(trial: &Trial<'_>) -> Result<Regenerated, CertifyError> {
     let Some(evidence) = trial.evidence_of(arm) else {
         return Ok(Regenerated::default());
     };
-    let Some(mode) = evidence.start.as_ref().and_then(|start| start.answers) else {
-        return Ok(Regenerated::default());
-    };
-    let mut result = AnswerResult {
-        mode,
-        regenerated: 0,
-        mismatches: 0,
-    };
+    let mut regenerated = 0;
     for (panel, again) in &evidence.regenerated {
         let place = (arm, panel.as_str());
-        result.regenerated += on_panel(place, evidence.on(panel), again)?;
+        regenerated += on_panel(place, evidence.on(panel), again)?;
     }
     let mut findings = Vec::new();
+    let Some(mode) = evidence.start.as_ref().and_then(|start| start.answers) else {
+        if !evidence.regenerated.is_empty() {
+            let detail = format!(
+                "arm {arm}: {regenerated} cases were generated plainly as well, but nothing says how \
+                 its other answers came about"
+            );
+            findings.push(Finding::new(Reason::MissingRecords, detail));
+        }
+        return Ok(Regenerated {
+            result: None,
+            findings,
+        });
+    };
+    let result = AnswerResult {
+        mode,
+        regenerated,
+        mismatches: 0,
+    };
     if mode == AnswerMode::Verified && trial.evidence.judged_after.is_none() {
         findings.extend(missing(trial, arm, evidence));
     }

@@ -33,6 +33,12 @@ pub struct Args {
 /// [`Failure`]; nothing is written then.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let settings = ModelSettings::resolve(&args.model)?;
+    if settings.others_are_named {
+        let found = settings.others.len() + 1;
+        return Err(Failure::input(anyhow!(
+            "--device: found {found} GPUs, expected one: calibration runs on one"
+        )));
+    }
     let mut prepared = Prepared::open(&settings)?;
     let Some(documents) = &prepared.panels.calibration else {
         return Err(Failure::input(anyhow!(

@@ -88,6 +88,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         &input,
         prepared.engine.as_mut(),
         &prepared.others,
+        settings.model.others_are_named,
         &mut |worker, event| progress.event_of(worker, event),
     )
     .map_err(failure)?;

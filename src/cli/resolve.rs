@@ -35,7 +35,8 @@ pub struct ModelArgs {
     /// What runs the model: cpu, cuda, or auto, which is cuda where the driver sees a GPU.
     #[arg(long, value_name = "auto|cpu|cuda", default_value = "auto")]
     pub worker: String,
-    /// Numbers of the GPUs, which run arms side by side [default: every GPU].
+    /// Numbers of the GPUs; more than one run arms side by side where there are arms [default: every
+    /// GPU].
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub device: Vec<usize>,
     /// Folder with gsm8k/ and wikipedia/ [default: $KVASSAY_DATA, else the cache folder].
@@ -66,6 +67,8 @@ pub(super) struct ModelSettings {
     pub worker: Worker,
     /// Workers that run arms beside it.
     pub others: Vec<Worker>,
+    /// They were asked for, not just found.
+    pub others_are_named: bool,
     /// Source data.
     pub data: DataDir,
 }
@@ -85,6 +88,7 @@ impl ModelSettings {
             protocol,
             worker,
             others,
+            others_are_named: args.device.len() > 1,
             data: DataDir::resolve(args.data.as_deref()).map_err(Failure::input)?,
         })
     }
@@ -246,6 +250,7 @@ fn run_beside(model: &mut ModelSettings, jobs: u32) -> anyhow::Result<()> {
         );
     }
     model.others.extend((1..jobs).map(|_| Worker::Cpu));
+    model.others_are_named |= jobs > 1;
     Ok(())
 }
 
@@ -270,11 +275,15 @@ pub(super) fn workers(text: &str, devices: &[usize]) -> anyhow::Result<(Worker, 
             devices[at]
         );
     }
+    let count = cuda::gpu_count();
+    // Without any, opening one says what is missing.
+    if let Some(device) = devices.iter().find(|&&device| count > 0 && device >= count) {
+        bail!("--device: found {device}, expected 0 to {}", count - 1);
+    }
     let all = match devices {
-        [] => (0..cuda::gpu_count()).collect(),
+        [] => (0..count).collect(),
         devices => devices.to_vec(),
     };
-    // Opening a GPU that is not there says so.
     let cuda = |device| Worker::Cuda { device };
     let first = all.first().copied().unwrap_or(0);
     Ok((cuda(first), all.into_iter().skip(1).map(cuda).collect()))

@@ -114,6 +114,9 @@ impl<W: Write> Progress<W> {
                     run.display()
                 ));
             }
+            Event::WorkerMissing { reason } => {
+                self.line(&format!("going on without {reason}"));
+            }
             Event::ArmUnsupported { arm, reason } => {
                 self.line(&format!("{arm}: unsupported: {reason}"));
             }

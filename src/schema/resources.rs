@@ -8,7 +8,7 @@ pub const RESOURCES_SCHEMA: &str = "kvassay.resources/1";
 
 /// `arms/<arm>/resources.json`: what an arm of a built-in worker took of its device. Written when
 /// the arm begins, about once a second while it runs, and when it ends or stops: of a process that
-/// was killed, the last second may be missing.
+/// was killed, what came after the last write may be missing; one write follows a forward pass.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
@@ -116,6 +116,19 @@ impl Resources {
         Resources {
             schema: RESOURCES_SCHEMA.to_owned(),
             parts: Vec::new(),
+        }
+    }
+
+    /// What an earlier process took and did not leave, or what was lost since.
+    pub fn unknown() -> Self {
+        Resources {
+            parts: vec![ResourcePart {
+                device: "unknown".to_owned(),
+                total_bytes: None,
+                allocations: Allocations::default(),
+                sampled: None,
+            }],
+            ..Resources::empty()
         }
     }
 

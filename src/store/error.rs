@@ -63,7 +63,10 @@ pub enum StoreError {
         expected: String,
     },
     /// The arm's answers came about in another way before.
-    #[error("{path}: answers: found {found}, expected {expected}: continue a run as it began")]
+    #[error(
+        "{path}: answers: found {found}, expected {expected}: a run goes on as it began, with or \
+         without --plain"
+    )]
     OtherAnswers {
         /// What the arm wrote down before its first record.
         path: PathBuf,

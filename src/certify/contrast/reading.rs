@@ -60,8 +60,10 @@ impl<'a> Reading<'a> {
         if let Some(trial) = trials.first() {
             aa::compare(trial)?;
         }
+        let mut unsure = Vec::new();
         for trial in &trials {
-            regenerated::compare(trial)?;
+            let findings = regenerated::compare(trial)?.findings;
+            unsure.extend(findings.into_iter().map(|finding| finding.detail));
         }
         let mut panels = BTreeMap::new();
         for plan in &evidence.manifest.protocol.panels {
@@ -79,6 +81,7 @@ impl<'a> Reading<'a> {
         let order = trials.iter().find_map(post_hoc);
         reading.is_frozen = order.is_none();
         reading.doubts = order.into_iter().map(|finding| finding.detail).collect();
+        reading.doubts.extend(unsure);
         reading.doubts.extend(reading.engagement_doubts(&trials));
         Ok(reading)
     }

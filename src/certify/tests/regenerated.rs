@@ -123,13 +123,50 @@ fn a_verified_answer_that_differs_from_the_plain_one_yields_no_certificate() {
     }
 }
 
+/// Plain records are compared whatever the start file says, and without it they prove nothing.
+#[test]
+fn plain_records_of_an_arm_that_does_not_say_how_it_answered_still_count() {
+    let silent = |arm: &mut ArmEvidence| {
+        if let Some(start) = &mut arm.start {
+            start.answers = None;
+        }
+    };
+    let mut evidence = verified();
+    silent(arm_mut(&mut evidence, "AD"));
+    let (verdict, reason_) = reason(&evidence);
+    assert_eq!(
+        (verdict, reason_.as_deref()),
+        (Verdict::Incomplete, Some("missing_records"))
+    );
+    let runs = [GivenRun {
+        run: "run",
+        evidence: &evidence,
+    }];
+    let found = contrasts_with(&runs, &[], &ByText).unwrap();
+    let doubts = &found.runs[0].doubts;
+    assert!(
+        doubts
+            .iter()
+            .any(|doubt| doubt.contains("generated plainly")),
+        "{doubts:?}"
+    );
+    let panel = arm_mut(&mut evidence, "AD").regenerated.get_mut("math");
+    panel.unwrap()[1].output_ids = Some(vec![7]);
+    let error = certify_with("AD", &evidence, &ByText).unwrap_err();
+    assert!(
+        matches!(error, CertifyError::RegenerationDiffers(_)),
+        "{error}"
+    );
+}
+
 #[test]
 fn a_certificate_alone_cannot_claim_what_no_run_has() {
     let sound = certificate(&verified(), "AD");
     // Hand-made evidence has no start files.
     let before = alone(&sound);
-    let spoil: [Spoil<Certificate>; 4] = [
+    let spoil: [Spoil<Certificate>; 5] = [
         ("answers.regenerated", |c| answers(c).regenerated = 33),
+        ("answers.regenerated", |c| answers(c).regenerated = 31),
         ("answers.regenerated", |c| answers(c).regenerated = 0),
         ("answers.mismatches", |c| answers(c).mismatches = 1),
         ("evidence", |c| {

@@ -23,6 +23,9 @@ use super::super::{Exit, Failure};
 /// Schema name of the JSON document.
 const BENCH_SCHEMA: &str = "kvassay.bench-worker/1";
 
+/// Most sequences side by side.
+const MOST_SLOTS: usize = 65_536;
+
 /// Recipes where none is named: the four pairs of formats.
 const DEFAULT_RECIPES: [&str; 4] = ["native", "AD", "RD", "SD"];
 
@@ -95,13 +98,21 @@ fn settings(args: &Args) -> Result<Settings, Failure> {
     };
     sizes.slots = args.slots.unwrap_or(sizes.slots);
     sizes.prefill_chunk = args.prefill_chunk.unwrap_or(sizes.prefill_chunk);
-    for (option, value) in [
-        ("--slots", sizes.slots),
-        ("--prefill-chunk", sizes.prefill_chunk),
+    // With smaller chunks reading would take longer than the steps that `decode` is to measure.
+    let least = 2 * sizes.step.0;
+    for (option, value, range) in [
+        ("--slots", sizes.slots, 1..=MOST_SLOTS),
+        ("--prefill-chunk", sizes.prefill_chunk, least..=usize::MAX),
     ] {
-        if value == 0 {
+        if !range.contains(&value) {
+            let (start, end) = range.into_inner();
+            let most = if end < usize::MAX {
+                format!(" to {end}")
+            } else {
+                " or more".to_owned()
+            };
             return Err(Failure::input(anyhow!(
-                "{option}: found 0, expected at least 1"
+                "{option}: found {value}, expected {start}{most}"
             )));
         }
     }

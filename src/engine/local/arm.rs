@@ -82,7 +82,9 @@ impl<B: Backend> Arm<B> {
         let (cache, admission) = self.cache.insert(found);
         if !admission.has_room(tokens) {
             return Err(EngineError::Worker(format!(
-                "cache: found a sequence of up to {tokens} tokens, expected at most the {} that                  fit into the memory that is free beside weights and activations: shorter panels                  or smaller recipes need less",
+                "cache: found a sequence of up to {tokens} tokens, expected at most the {} that \
+                 fit into the memory that is free beside weights and activations: shorter panels \
+                 or smaller recipes need less",
                 admission.tokens().unwrap_or_default()
             )));
         }

@@ -62,7 +62,11 @@ impl Sampler {
         let gauge = meter.gauge.clone();
         let watch = Arc::new(Watched {
             meter,
-            seen: Mutex::default(),
+            // A memory that cannot be read from the start is a gap from the start.
+            seen: Mutex::new(Seen {
+                last: Some(Instant::now()),
+                ..Seen::default()
+            }),
         });
         let (stop, stopped) = channel();
         let thread = gauge.map(|gauge| {
@@ -241,6 +245,17 @@ mod tests {
         let watch = sampler.watch();
         until(|| watch.part().sampled.is_some_and(|s| s.largest_gap_ms >= 40));
         drop(sampler);
+        assert!(watch.part().sampled.unwrap().largest_gap_ms >= 40);
+    }
+
+    #[test]
+    fn a_memory_that_cannot_be_read_at_first_is_a_gap() {
+        let told = Arc::new(Told(AtomicU64::new(UNREADABLE)));
+        let sampler = Sampler::start(meter(Some(told.clone())), Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(40));
+        told.0.store(5, Ordering::Relaxed);
+        let watch = sampler.watch();
+        until(|| watch.part().sampled.is_some());
         assert!(watch.part().sampled.unwrap().largest_gap_ms >= 40);
     }
 

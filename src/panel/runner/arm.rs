@@ -106,7 +106,12 @@ impl<'a> ArmRun<'a> {
             absmax,
         };
         let engagement = self.open_engine(engine, layout, &engaged)?;
-        let mut resources = ResourceLog::open(self.input.dir, &self.arm.arm, engine.watch())?;
+        let mut resources = ResourceLog::open(
+            self.input.dir,
+            &self.arm.arm,
+            self.done() > 0,
+            engine.watch(),
+        )?;
         let ended = self.run_panels(engine, &engaged, &mut resources, sink);
         // Before an arm is said to be finished, and also where it failed.
         let written = resources.write();

@@ -93,11 +93,16 @@ impl<'a> Board<'a> {
         others.min(self.lock().schedule.arms_left().saturating_sub(1))
     }
 
-    /// Opens an engine and works on it.
-    pub fn join(&self, open: &Open<'_>, sink: &mut Sink<'_>) {
+    /// Opens an engine and works on it. One that cannot be opened ends the run where it
+    /// `is_needed` and anything is left; else the others go on without it.
+    pub fn join(&self, open: &Open<'_>, is_needed: bool, sink: &mut Sink<'_>) {
         let _guard = Guard(self);
         match open().and_then(|(engine, layout)| Ok((self.check_same(engine)?, layout))) {
             Ok((mut engine, layout)) => self.work(engine.as_mut(), layout, sink),
+            Err(error) if !is_needed => sink(&Event::WorkerMissing {
+                reason: &error.to_string(),
+            }),
+            Err(_) if self.lock().schedule.is_complete() => {}
             Err(error) => self.fail(RunError::Open(error)),
         }
     }

@@ -17,6 +17,11 @@ pub enum Event<'a> {
         /// Cases that already had a final record.
         done: usize,
     },
+    /// A worker beside the first one could not be opened; the others go on without it.
+    WorkerMissing {
+        /// Why.
+        reason: &'a str,
+    },
     /// The manifest names an arm that this worker cannot run.
     ArmUnsupported {
         /// Arm.

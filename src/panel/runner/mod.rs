@@ -213,7 +213,7 @@ pub fn run(
 /// As [`run`], with arms side by side: on `engine` on this thread, and on as many of `others` as
 /// have something to do, each on a thread of its own. The same records are stored, whichever
 /// worker runs an arm. The first failure sets the stop flag, so that every worker ends at its next
-/// forward pass.
+/// forward pass. One of `others` that cannot be opened is a failure if they `are_needed`.
 ///
 /// # Errors
 /// As [`run`]; [`RunError::Open`].
@@ -221,6 +221,7 @@ pub fn run_side_by_side(
     input: &RunInput<'_>,
     engine: &mut dyn Engine,
     others: &[Box<Open<'_>>],
+    are_needed: bool,
     sink: &mut WorkersSink<'_>,
 ) -> Result<Ended, RunError> {
     let sink = Mutex::new(sink);
@@ -233,7 +234,8 @@ pub fn run_side_by_side(
     thread::scope(|scope| {
         for (worker, open) in (1..).zip(useful) {
             let (board, tell) = (&board, &tell);
-            scope.spawn(move || board.join(open.as_ref(), &mut |event| tell(worker, event)));
+            let mut tell = move |event: &Event<'_>| tell(worker, event);
+            scope.spawn(move || board.join(open.as_ref(), are_needed, &mut tell));
         }
         board.work(engine, input.layout, &mut |event| tell(0, event));
     });

@@ -23,14 +23,21 @@ pub(super) struct ResourceLog<'a> {
 }
 
 impl<'a> ResourceLog<'a> {
-    /// Reads what earlier processes left and writes the first figures of this one.
+    /// Reads what earlier processes left and writes the first figures of this one. Where the arm
+    /// `has_records` already and nothing is left of what it took then, that part is unknown.
     pub fn open(
         dir: &'a RunDir,
         arm: &'a str,
+        has_records: bool,
         watch: Option<Arc<dyn Watch>>,
     ) -> Result<Self, RunError> {
+        let earlier = match dir.resources(arm)? {
+            Some(resources) => resources,
+            None if has_records => Resources::unknown(),
+            None => Resources::empty(),
+        };
         let mut log = ResourceLog {
-            earlier: dir.resources(arm)?.unwrap_or_else(Resources::empty),
+            earlier,
             dir,
             arm,
             watch,

@@ -39,16 +39,22 @@ impl World {
             stop: &stop,
         };
         let seen = Mutex::new((0, Vec::new()));
-        let ended = run_side_by_side(&input, &mut first, others, &mut |_, event| {
-            let (passes, events) = &mut *seen.lock().unwrap();
-            if matches!(event, Event::TokensProcessed(_)) {
-                *passes += 1;
-                if Some(*passes) == stop_after {
-                    stop.store(true, Ordering::Relaxed);
+        let ended = run_side_by_side(
+            &input,
+            &mut first,
+            others,
+            self.others_are_needed,
+            &mut |_, event| {
+                let (passes, events) = &mut *seen.lock().unwrap();
+                if matches!(event, Event::TokensProcessed(_)) {
+                    *passes += 1;
+                    if Some(*passes) == stop_after {
+                        stop.store(true, Ordering::Relaxed);
+                    }
                 }
-            }
-            note(event, events);
-        });
+                note(event, events);
+            },
+        );
         let (passes, events) = seen.into_inner().unwrap();
         Outcome {
             ended,
@@ -166,6 +172,26 @@ fn workers_that_cannot_be_opened_or_compute_otherwise_end_the_run() {
         assert!(error.contains(message), "{error}");
         assert_prefixes(&world.bytes(name), &expected);
     }
+}
+
+#[test]
+fn without_a_worker_that_nobody_asked_for_the_others_go_on() {
+    let world = World {
+        others_are_needed: false,
+        ..world(false)
+    };
+    let expected = whole(&world);
+    let broken: Box<Open<'static>> =
+        Box::new(|| Err(EngineError::Worker("GPU 1: out of memory".to_owned())));
+    let outcome = world.run_beside("alone", FakeEngine::new("cpu"), &vec![broken], None);
+    assert_eq!(outcome.ended.unwrap(), Ended::Complete);
+    let missing = "without GPU 1: out of memory";
+    assert!(
+        outcome.events.iter().any(|event| event.contains(missing)),
+        "{:?}",
+        outcome.events
+    );
+    assert_eq!(world.bytes("alone"), expected);
 }
 
 #[test]

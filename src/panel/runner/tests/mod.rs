@@ -37,6 +37,8 @@ struct World {
     limit: Option<u32>,
     recipes: &'static [&'static str],
     verify: bool,
+    /// A worker beside the first one that cannot be opened ends the run.
+    others_are_needed: bool,
     disk: Arc<dyn Disk>,
 }
 
@@ -61,6 +63,7 @@ impl World {
             limit: None,
             recipes: &["AF", "AD"],
             verify: false,
+            others_are_needed: true,
             disk: Arc::new(SystemDisk),
         }
     }
@@ -145,6 +148,7 @@ fn note(event: &Event<'_>, events: &mut Vec<String>) {
             events.push(format!("{arm} {panel} {done}/{total}"));
         }
         Event::ArmUnsupported { arm, reason } => events.push(format!("{arm} {reason}")),
+        Event::WorkerMissing { reason } => events.push(format!("without {reason}")),
         _ => {}
     }
 }
