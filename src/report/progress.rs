@@ -115,7 +115,7 @@ impl<W: Write> Progress<W> {
                 ));
             }
             Event::WorkerMissing { reason } => {
-                self.line(&format!("going on without {reason}"));
+                self.line(&format!("one worker less: {reason}"));
             }
             Event::ArmUnsupported { arm, reason } => {
                 self.line(&format!("{arm}: unsupported: {reason}"));

@@ -15,7 +15,9 @@ type Spoil<T> = (&'static str, fn(&mut T));
 
 /// A world in which AD verified its answers and generated the chosen cases plainly as well.
 fn verified() -> Evidence {
-    let mut evidence = world(protocol(), 1231);
+    let mut protocol = protocol();
+    protocol.contrasts = vec!["AD-SD".to_owned()];
+    let mut evidence = world(protocol, 1231);
     let chosen = regenerated_cases(&evidence.manifest);
     let arm = arm_mut(&mut evidence, "AD");
     if let Some(start) = &mut arm.start {
@@ -119,7 +121,8 @@ fn a_verified_answer_that_differs_from_the_plain_one_yields_no_certificate() {
             run: "run",
             evidence: &evidence,
         }];
-        assert!(contrasts_with(&runs, &[], &ByText).is_err(), "{what}");
+        let refused = contrasts_with(&runs, &[], &ByText).unwrap_err().to_string();
+        assert!(refused.contains("plainly generated"), "{what}: {refused}");
     }
 }
 

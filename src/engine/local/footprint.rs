@@ -178,7 +178,7 @@ mod tests {
         let config = eight_billion();
         let chunk = |free| fitting(&config, 512, 8192, free).prefill_chunk;
         assert_eq!(chunk(120 * GIB), 8192);
-        assert_eq!((chunk(12 * GIB), chunk(10 * GIB)), (4096, 2048));
+        assert_eq!((chunk(12 * GIB), chunk(10 * GIB)), (2048, 1024));
         assert_eq!(chunk(GIB), 256);
         assert_eq!(fitting(&config, 512, 8192, GIB).slots, 512);
     }

@@ -185,7 +185,7 @@ fn without_a_worker_that_nobody_asked_for_the_others_go_on() {
         Box::new(|| Err(EngineError::Worker("GPU 1: out of memory".to_owned())));
     let outcome = world.run_beside("alone", FakeEngine::new("cpu"), &vec![broken], None);
     assert_eq!(outcome.ended.unwrap(), Ended::Complete);
-    let missing = "without GPU 1: out of memory";
+    let missing = "without worker failure: GPU 1: out of memory";
     assert!(
         outcome.events.iter().any(|event| event.contains(missing)),
         "{:?}",
