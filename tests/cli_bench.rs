@@ -122,7 +122,7 @@ fn what_cannot_be_measured_is_refused_by_name() {
     bench(&shape, &["--slots", "0"])
         .assert()
         .code(2)
-        .stderr(contains("--slots: found 0, expected at least 1"));
+        .stderr(contains("--slots: found 0, expected 1 to 65536"));
     bench(Path::new("nowhere"), &[])
         .assert()
         .code(2)
