@@ -185,9 +185,7 @@ pub fn run<B: Timed>(
     for recipe in &settings.recipes {
         let absmax = bench.absmax(recipe)?;
         for &work in settings.works.iter().filter(|work| work.has_recipe()) {
-            for measured in bench.measure(work, recipe, absmax.as_deref())? {
-                sink.measured(&measured);
-            }
+            sink.measured(&bench.measure(work, recipe, absmax.as_deref())?);
         }
     }
     Ok(())

@@ -66,29 +66,28 @@ impl<B: Timed> Bench<B> {
         work: Work,
         recipe: &Recipe,
         absmax: Option<&[LayerAbsmax]>,
-    ) -> Result<Vec<Measured>, BenchError> {
+    ) -> Result<Measured, BenchError> {
         let [short, long] = self.sizes.lengths;
         let prompts = self.sizes.prompts;
-        let one = match work {
-            Work::Prefill1k => self.prefill(work, recipe, absmax, prompts, short)?,
-            Work::Prefill8k => self.prefill(work, recipe, absmax, (prompts / 8).max(1), long)?,
-            Work::Decode => self.decode(recipe, absmax)?,
+        match work {
+            Work::Prefill1k => self.prefill(work, recipe, absmax, prompts, short),
+            Work::Prefill8k => self.prefill(work, recipe, absmax, (prompts / 8).max(1), long),
+            Work::Decode => self.decode(recipe, absmax),
             Work::Attention => {
                 // Room for a cache of its own.
                 self.engine.close_arm();
-                self.attention(recipe, absmax)?
+                self.attention(recipe, absmax)
             }
-            Work::Math => self.panel(work, recipe, absmax, vec![self.math()])?,
-            Work::Verify => self.verify(recipe, absmax)?,
-            Work::Nll => self.panel(work, recipe, absmax, self.nll())?,
-            Work::Retrieval => self.panel(work, recipe, absmax, self.retrieval())?,
+            Work::Math => self.panel(work, recipe, absmax, vec![self.math()]),
+            Work::Verify => self.verify(recipe, absmax),
+            Work::Nll => self.panel(work, recipe, absmax, self.nll()),
+            Work::Retrieval => self.panel(work, recipe, absmax, self.retrieval()),
             Work::Arm => {
                 let batches = [vec![self.math()], self.nll(), self.retrieval()].concat();
-                self.panel(work, recipe, absmax, batches)?
+                self.panel(work, recipe, absmax, batches)
             }
-            Work::Load | Work::Start => return Ok(vec![self.once(work)?]),
-        };
-        Ok(vec![one])
+            Work::Load | Work::Start => self.once(work),
+        }
     }
 
     pub(super) fn open_arm(

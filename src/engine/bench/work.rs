@@ -73,7 +73,7 @@ pub struct Sizes {
     pub shrink: usize,
     /// Repetitions of which the median counts, after one that does not.
     pub repeats: usize,
-    /// Sequences side by side in math, decode and attention.
+    /// Sequences side by side in math.
     pub slots: usize,
     /// Sequences side by side where they are long.
     pub long_slots: usize,
