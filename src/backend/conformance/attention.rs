@@ -25,6 +25,18 @@ impl Sequence {
         }
     }
 
+    /// Small values, and every third of them a vector of zeros. Dynamic scales of the former are far
+    /// below that of the latter, which is 1 by convention.
+    fn small_beside_zeros(shape: Shape, seed: u64, tokens: usize) -> Self {
+        let unit = 2.0_f32.powi(-9);
+        let mut sequence = Sequence::new(shape, seed, tokens);
+        for (i, values) in sequence.v.chunks_mut(shape.head_dim).enumerate() {
+            let factor = if i % 3 == 0 { 0.0 } else { unit };
+            values.iter_mut().for_each(|x| *x *= factor);
+        }
+        sequence
+    }
+
     fn kv(&self, row: CacheRow) -> [&[f32]; 2] {
         let width = self.shape.kv_width();
         let range = row.position * width..(row.position + 1) * width;
@@ -41,7 +53,10 @@ impl<B: Backend> Suite<'_, B> {
     pub fn attention(&self) {
         for native in [NativeDtype::F16, NativeDtype::Bf16] {
             for recipe in RECIPES {
-                self.attends_to_what_is_stored(SMALL, &SMALL.layout(recipe, native));
+                let layout = SMALL.layout(recipe, native);
+                self.attends_to_what_is_stored(Sequence::new(SMALL, 60, 150), &layout);
+                let sequence = Sequence::small_beside_zeros(SMALL, 63, 150);
+                self.attends_to_what_is_stored(sequence, &layout);
             }
         }
         for (heads, kv_heads, head_dim) in [(9, 3, 64), (4, 1, 128), (2, 2, 8), (3, 1, 80)] {
@@ -53,7 +68,7 @@ impl<B: Backend> Suite<'_, B> {
             };
             for recipe in ["native", "AD", "SF"] {
                 let layout = shape.layout(recipe, NativeDtype::F16);
-                self.attends_to_what_is_stored(shape, &layout);
+                self.attends_to_what_is_stored(Sequence::new(shape, 60, 150), &layout);
                 self.batching_changes_no_bit(shape, &layout);
             }
         }
@@ -103,9 +118,10 @@ impl<B: Backend> Suite<'_, B> {
         }
     }
 
-    fn attends_to_what_is_stored(&self, shape: Shape, layout: &CacheLayout) {
-        let tokens = 150;
-        let sequences = [Sequence::new(shape, 60, tokens)];
+    fn attends_to_what_is_stored(&self, sequence: Sequence, layout: &CacheLayout) {
+        let shape = sequence.shape;
+        let tokens = sequence.k.len() / shape.kv_width();
+        let sequences = [sequence];
         let mut cache = self.backend.cache(layout).expect("a cache");
         let rows = span(0, 0, tokens);
         let got = self.step(layout.native, &mut cache, &sequences, &rows);

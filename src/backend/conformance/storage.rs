@@ -102,9 +102,10 @@ impl<B: Backend> Suite<'_, B> {
         let mut cache = self.backend.cache(layout).expect("a cache");
         let rows = span(1, 0, 37);
         for layer in 0..layout.layers {
-            let k = noise(30 + layer as u64, rows.len() * width);
+            let mut k = noise(30 + layer as u64, rows.len() * width);
             let mut v = noise(40 + layer as u64, rows.len() * width);
-            // A zero vector.
+            // Zero vectors.
+            k[layout.head_dim..2 * layout.head_dim].fill(0.0);
             v[..layout.head_dim].fill(0.0);
             let (dk, dv) = (self.upload(&k, width), self.upload(&v, width));
             self.backend

@@ -15,7 +15,7 @@ use crate::backend::{BackendError, CacheRow};
 #[cfg(test)]
 pub use kind::testing;
 pub use kind::{AttentionFunctions, AttentionKind, WARP_ROWS, embedded_units};
-use kind::{Class, PROMPT_ROWS, PROMPT_THREADS};
+use kind::{Class, FEW_THREADS, PROMPT_ROWS, PROMPT_THREADS};
 
 /// Arguments of every attention kernel; layout as in the kernels.
 #[repr(C)]
@@ -150,9 +150,11 @@ impl Attention<'_> {
         let kv_heads = shape.kv_heads as u32;
         let (few, many) = (plan.plan.few.len() as u32, plan.plan.many.len() as u32);
         if few > 0 {
-            let grid = (few, kv_heads, 1);
+            // Blocks stay and take rows and heads in turns.
+            let grid = ((few * kv_heads).min(functions.few_resident), 1, 1);
+            let (shared, jobs) = (functions.few_shared, int(few as usize));
             // SAFETY: the plan names rows of the tensors and pages of the table only.
-            unsafe { launch!(device, &functions.few, grid, 128, functions.few_shared; arguments) }?;
+            unsafe { launch!(device, &functions.few, grid, FEW_THREADS, shared; arguments, jobs) }?;
         }
         if many > 0 {
             let arguments = Arguments {
@@ -160,7 +162,7 @@ impl Attention<'_> {
                 ..arguments
             };
             if let Some(prompt) = &functions.prompt {
-                // Blocks stay and take rows and heads in turns.
+                // Likewise.
                 let turns = many * kv_heads;
                 let grid = (turns.min(device.multiprocessors() as u32), 1, 1);
                 let (shared, jobs) = (functions.prompt_shared, int(many as usize));

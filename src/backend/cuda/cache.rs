@@ -170,7 +170,8 @@ impl CudaCache {
         self.pool.pages()
     }
 
-    /// Makes sure that a page exists for every row, and that the device knows it.
+    /// Makes sure that a page exists for every row, and that the device knows it; the rows count as
+    /// stored from then on.
     ///
     /// # Errors
     /// [`BackendError::Device`] where memory is out.
@@ -192,16 +193,18 @@ impl CudaCache {
                 self.table.pages[slot * self.table.per_slot + number] = page;
                 self.table.changed = true;
             }
+        }
+        if self.table.changed {
+            self.table.device.write(&self.table.pages)?;
+            self.table.changed = false;
+        }
+        for &CacheRow { slot, position } in rows {
             let tokens = &mut self.slots[slot].tokens[layer];
             assert!(
                 position <= *tokens,
                 "a gap before position {position} of slot {slot}"
             );
             *tokens = (*tokens).max(position + 1);
-        }
-        if self.table.changed {
-            self.table.device.write(&self.table.pages)?;
-            self.table.changed = false;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use crate::schema::SampleScope;
 const LEAST_CAPABILITY: (i32, i32) = (8, 0);
 
 /// Freed bytes that stay with the process.
-const KEPT_BYTES: u64 = 512 << 20;
+const KEPT_BYTES: u64 = 1 << 30;
 
 /// A GPU with one stream, in whose order everything happens. Belongs to one thread.
 pub struct Device {
@@ -218,6 +218,19 @@ impl Device {
                 .map_err(failed(name))?;
         }
         Ok(function)
+    }
+
+    /// Blocks of a function that run at a time: what a kernel starts whose blocks stay.
+    pub(super) fn resident(
+        &self,
+        function: &CudaFunction,
+        threads: u32,
+        shared: usize,
+    ) -> Result<u32, BackendError> {
+        let each = function
+            .occupancy_max_active_blocks_per_multiprocessor(threads, shared, None)
+            .map_err(failed("blocks of a multiprocessor"))?;
+        Ok(each.max(1) * self.multiprocessors as u32)
     }
 
     /// Starts a kernel. [`launch!`](super::launch) builds `arguments`.

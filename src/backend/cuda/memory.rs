@@ -79,6 +79,29 @@ impl Buffer {
             .map_err(failed("a copy to the device"))
     }
 
+    /// Copies `bytes` bytes from another address on the device to byte `first` and on.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    ///
+    /// # Panics
+    /// Where the buffer ends before.
+    ///
+    /// # Safety
+    /// `from` is the address of `bytes` bytes that are there until the copy is done.
+    pub unsafe fn copy_at(
+        &mut self,
+        first: usize,
+        from: u64,
+        bytes: usize,
+    ) -> Result<(), BackendError> {
+        assert!(first + bytes <= self.bytes, "bytes of a buffer");
+        let stream = self.device.stream.cu_stream();
+        // SAFETY: the range lies within the buffer; what is read, the caller promises.
+        unsafe { result::memcpy_dtod_async(self.pointer + first as u64, from, bytes, stream) }
+            .map_err(failed("a copy on the device"))
+    }
+
     /// Copies `count` elements from the start of the buffer, once everything before is done.
     ///
     /// # Errors

@@ -32,8 +32,8 @@ mod timing;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::BackendError;
 use super::storage::{self, Side};
+use super::{BackendError, TensorData};
 use attention::Partials;
 pub use cache::CudaCache;
 pub use device::Purpose;
@@ -108,6 +108,21 @@ impl CudaBackend {
     /// rest is computed by kernels of this crate.
     pub fn planned_products(&self) -> (usize, usize) {
         self.products.planned()
+    }
+
+    /// Takes over a weight's parts, one after another, all of one type.
+    fn take_over(
+        &self,
+        parts: Vec<TensorData>,
+        out: usize,
+        inner: usize,
+    ) -> Result<CudaWeight, BackendError> {
+        let staging = &mut self.staging.borrow_mut();
+        let weight = CudaWeight::new(&self.kernels.device, staging, &parts, out, inner)?;
+        self.products.expect(out, inner);
+        // Giving pages back to the system takes longer than the bus takes to copy them.
+        rayon::spawn(move || drop(parts));
+        Ok(weight)
     }
 
     fn product(

@@ -43,13 +43,7 @@ impl Backend for CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
-        CudaWeight::new(
-            &self.kernels.device,
-            &mut self.staging.borrow_mut(),
-            &[data],
-            out,
-            inner,
-        )
+        self.take_over(vec![data], out, inner)
     }
 
     fn fused_weight(
@@ -64,13 +58,7 @@ impl Backend for CudaBackend {
                 .all(|p| format_of(&p[0]) == format_of(&p[1]))
         };
         if alike(&parts) {
-            CudaWeight::new(
-                &self.kernels.device,
-                &mut self.staging.borrow_mut(),
-                &parts,
-                out,
-                inner,
-            )
+            self.take_over(parts, out, inner)
         } else {
             self.weight(concatenated(parts), out, inner)
         }
@@ -108,6 +96,7 @@ impl Backend for CudaBackend {
     ) -> Result<Option<usize>, BackendError> {
         let (free, _) = self.memory()?;
         let room = CacheRoom::new(layout)?;
+        let reserved = reserved.saturating_add(self.products.trial_bytes());
         Ok(Some(room.tokens_in(free.saturating_sub(reserved))))
     }
 

@@ -4,12 +4,13 @@
 //! counts, none of which may split a sum. They are run against each other on noise: a range takes
 //! the fastest of those, and of its neighbours', that give the bits of the largest range. Where a
 //! range is left without one, and where the library is missing or the shape is not aligned, the
-//! kernels of this crate are used, which sum in one order by construction.
+//! kernels of this crate are used, which sum in one order by construction. A pass of more rows than
+//! were compared is cut.
 
 pub mod lt;
 mod trial;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -67,8 +68,8 @@ pub enum Finish {
 enum Plan {
     /// The kernels of this crate.
     Own,
-    /// Algorithms for each range.
-    Library(Vec<Algorithm>),
+    /// Algorithms for each range, and the most rows at which they were compared.
+    Library(Vec<Algorithm>, usize),
 }
 
 #[repr(C)]
@@ -89,6 +90,8 @@ pub struct Products {
     kernels: Rc<Kernels>,
     library: Option<Library>,
     plans: RefCell<HashMap<Shape, Rc<Plan>>>,
+    /// Most bytes that finding a plan takes, over the weights so far.
+    trial_bytes: Cell<usize>,
     problems: RefCell<HashMap<(Shape, usize), Rc<Problem>>>,
 }
 
@@ -107,6 +110,7 @@ impl Products {
             kernels: Rc::clone(kernels),
             library,
             plans: RefCell::default(),
+            trial_bytes: Cell::new(0),
             problems: RefCell::default(),
         })
     }
@@ -154,12 +158,30 @@ impl Products {
         let add = finish == Finish::Add;
         let plan = self.plan(shape, weight)?;
         match (&*plan, &self.library) {
-            (Plan::Library(algorithms), Some(library)) => {
-                let problem = self.problem(shape, x.rows)?;
-                library.start(&problem, &algorithms[range(x.rows)], operands, add)
+            (Plan::Library(algorithms, longest), Some(library)) => {
+                for first in (0..x.rows).step_by(*longest) {
+                    let rows = (*longest).min(x.rows - first);
+                    let problem = self.problem(shape, rows)?;
+                    let operands = operands.behind(first, shape);
+                    library.start(&problem, &algorithms[range(rows)], operands, add)?;
+                }
+                Ok(())
             }
             _ => self.start_own(shape, operands, x.rows, add),
         }
+    }
+
+    /// Hears of a weight that will be multiplied.
+    pub fn expect(&self, columns: usize, inner: usize) {
+        if self.library.is_some() {
+            let bytes = trial::most_bytes(columns, inner);
+            self.trial_bytes.set(bytes.max(self.trial_bytes.get()));
+        }
+    }
+
+    /// Bytes that are taken for a while when a shape is first multiplied.
+    pub fn trial_bytes(&self) -> usize {
+        self.trial_bytes.get()
     }
 
     /// Shapes that are computed by the library, and all that were met.
@@ -167,7 +189,7 @@ impl Products {
         let plans = self.plans.borrow();
         let library = plans
             .values()
-            .filter(|plan| matches!(***plan, Plan::Library(_)))
+            .filter(|plan| matches!(***plan, Plan::Library(..)))
             .count();
         (library, plans.len())
     }

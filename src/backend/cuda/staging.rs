@@ -11,10 +11,11 @@ use rayon::prelude::*;
 use super::device::{Buffer, Device, failed};
 use crate::backend::BackendError;
 
-/// Bytes that are under way at a time, twice.
-const PIECE: usize = 32 << 20;
+/// Bytes of a piece, and pieces that take turns: one is being filled while others are under way.
+const PIECE: usize = 16 << 20;
+const PIECES: usize = 4;
 /// Bytes that one thread copies at a time.
-const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 256 << 10;
 
 /// Page-locked memory of the host.
 pub struct Pinned {
@@ -94,10 +95,10 @@ impl Drop for Pinned {
     }
 }
 
-/// Two pieces of page-locked memory that take turns; allocated when first needed.
+/// Pieces of page-locked memory that take turns; allocated when first needed.
 #[derive(Default)]
 pub struct Staging {
-    pieces: Option<[Pinned; 2]>,
+    pieces: Vec<Pinned>,
     next: usize,
 }
 
@@ -120,19 +121,15 @@ impl Staging {
             first + size_of_val(data) <= buffer.bytes(),
             "bytes of a buffer"
         );
-        let pieces = match &mut self.pieces {
-            Some(pieces) => pieces,
-            none => {
-                let device = buffer.device();
-                none.insert([Pinned::new(device, PIECE)?, Pinned::new(device, PIECE)?])
-            }
-        };
+        while self.pieces.len() < PIECES {
+            self.pieces.push(Pinned::new(buffer.device(), PIECE)?);
+        }
         // SAFETY: the numbers that tensors are made of have no padding.
         let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) };
         let mut to = buffer.pointer() + first as u64;
         for piece in <[u8]>::chunks(bytes, PIECE) {
-            let pinned = &mut pieces[self.next];
-            self.next = 1 - self.next;
+            let pinned = &mut self.pieces[self.next];
+            self.next = (self.next + 1) % PIECES;
             pinned.fill(piece)?;
             pinned.copy_to(to, piece.len())?;
             to += piece.len() as u64;

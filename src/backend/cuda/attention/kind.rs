@@ -8,6 +8,7 @@ use crate::backend::BackendError;
 use crate::backend::cuda::compile::Unit;
 use crate::backend::cuda::device::{Device, Purpose, launch};
 use crate::backend::cuda::functions::Source;
+use crate::backend::cuda::plan::Job;
 use crate::backend::cuda::tensor::Format;
 use crate::recipe::NativeDtype;
 
@@ -15,14 +16,20 @@ use crate::recipe::NativeDtype;
 const TILE: usize = 64;
 /// Query rows of a warp.
 pub const WARP_ROWS: usize = 16;
+/// Threads of a block of `few`.
+pub const FEW_THREADS: u32 = 128;
 /// Query rows of a block of `prompt`.
 pub const PROMPT_ROWS: usize = 128;
 /// Threads of a block of `prompt`: two warpgroups compute, one copies.
 pub const PROMPT_THREADS: u32 = 384;
+/// Bytes of the stored scales of a tile.
+const STORED_SCALES_BYTES: usize = 2 * TILE * 4;
 /// Bytes of the scales of a tile.
 const SCALES_BYTES: usize = 3 * TILE * 4;
 /// Bytes of the addresses of a span's pages.
 const ADDRESSES_BYTES: usize = 1024 / 16 * 8;
+/// Bytes of a job.
+const JOB_BYTES: usize = size_of::<Job>();
 
 /// Class of stored elements that kernels are compiled for, numbered as in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +71,8 @@ pub struct AttentionFunctions {
     pub few: CudaFunction,
     /// Shared memory of a block of `few`.
     pub few_shared: usize,
+    /// Blocks of `few` that the device runs at a time.
+    pub few_resident: u32,
     /// Blocks of `many_warps` times 16 query rows.
     pub many: CudaFunction,
     /// Shared memory of a block of `many`.
@@ -116,8 +125,10 @@ impl AttentionFunctions {
             true => Some(device.function(&module, "attend_prompt", prompt_shared)?),
             false => None,
         };
+        let few = device.function(&module, "attend_few", few_shared)?;
         Ok(AttentionFunctions {
-            few: device.function(&module, "attend_few", few_shared)?,
+            few_resident: device.resident(&few, FEW_THREADS, few_shared)?,
+            few,
             few_shared,
             many: device.function(&module, "attend_many", many_shared)?,
             many_shared,
@@ -183,18 +194,25 @@ fn parts(kind: AttentionKind) -> usize {
     1 + usize::from(kind.exact)
 }
 
-/// Two tiles as stored, queries, weights, largest scores, scales of two tiles, addresses.
+/// Two tiles as stored, queries and weights (where queries stay in registers, weights take their
+/// place), largest scores, scales of two tiles, addresses of two spans, four jobs.
 fn few_shared(kind: AttentionKind) -> usize {
     let row = |class| match class {
         Class::Native => operand_row(kind),
         Class::Float8 | Class::Integer8 => byte_row(kind),
     };
     let tile = TILE * kind.stored.map(row).iter().sum::<usize>();
+    let (queries, weights) = (operand_row(kind), (TILE + 8) * 2);
+    let both = match kind.head_dim <= 128 {
+        true => queries.max(weights),
+        false => queries + weights,
+    };
     2 * tile
-        + parts(kind) * WARP_ROWS * (operand_row(kind) + (TILE + 8) * 2)
+        + parts(kind) * WARP_ROWS * both
         + 4 * WARP_ROWS * 4
-        + 2 * SCALES_BYTES
-        + ADDRESSES_BYTES
+        + 2 * STORED_SCALES_BYTES
+        + 2 * ADDRESSES_BYTES
+        + 4 * JOB_BYTES
 }
 
 /// Queries, two tiles per side (as stored where they are bytes, and then a widened one), scales,

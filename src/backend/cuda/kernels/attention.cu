@@ -15,7 +15,9 @@
 //
 // A tile's dynamic value scales enter as follows: a weight times its value's scale is
 // 2^(score + log2(scale) - largest), so the 16-bit weights use their whole range whatever the
-// scales; the sum of plain weights divides the scale out again.
+// scales; the sum of plain weights divides the scale out again. A vector of zeros is stored with
+// the negative scale ZEROS_SCALE: it has none to speak of, and takes part at one far below any other's,
+// so that it does not decide which of the others' weights 16 bits can hold.
 
 #define HDP ((HD + 15) / 16 * 16)
 #define TILE 64
@@ -146,6 +148,11 @@ DEV void widen_values(int format, uint4 b, uint4& first, uint4& second) {
   second.x = z.x; second.y = z.y; second.z = w.x; second.w = w.y;
 }
 
+// What a value scale adds to a score and what a weight is multiplied by to be a plain one, to about
+// two units in the last place: errors of both cancel.
+DEV float shift_of(float scale) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(fabsf(scale))); return y; }
+DEV float inverse_of(float scale) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(fabsf(scale))); return y; }
+
 // Scales of a tile: what a score is multiplied by, and the logarithm and inverse of value scales.
 struct Scales { float key[TILE], shift[TILE], inverse[TILE]; };
 
@@ -161,10 +168,10 @@ DEV float read_scale(const Attention& a, const Page* pages, int head, int token0
 }
 DEV void put_scale(const Attention& a, Scales* to, int thread, float scale) {
   if (thread < TILE) {
-    to->key[thread] = a.factor * (a.k.dynamic ? scale : unscaled(a.k));
+    to->key[thread] = a.factor * (a.k.dynamic ? fabsf(scale) : unscaled(a.k));
   } else {
-    to->shift[thread % TILE] = a.v.dynamic ? log2f(scale) : 0.f;
-    to->inverse[thread % TILE] = a.v.dynamic ? 1.f / scale : 1.f;
+    to->shift[thread % TILE] = a.v.dynamic ? shift_of(scale) : 0.f;
+    to->inverse[thread % TILE] = a.v.dynamic ? inverse_of(scale) : 1.f;
   }
 }
 

@@ -1,6 +1,8 @@
 // Blocks of 16 query rows of one key/value head over one span: few rows, many sequences. Four warps
 // share the rows; each computes the scores of a quarter of a tile's tokens and the sums of a share of
 // the elements. Elements are read as they are stored and widened on their way to the tensor cores.
+// Blocks stay and take rows and heads in turns: while one turn's last tile is computed, the first tile
+// of the next is under way, and the addresses of the turn after that.
 
 #define FEW_STAGES 2
 // Blocks that should share a multiprocessor: more hide each other's waits, as long as registers
@@ -12,6 +14,9 @@
 #define V_ROW (V_BYTES ? BYTE_STRIDE : STRIDE * 2)
 #define WEIGHTS (TILE + 8)                                     // halves per row of weights
 #define KEPT (HDP <= 128)                                      // queries stay in registers
+// Weights lie behind queries, or where queries were that stay in registers.
+#define WEIGHTS_BEHIND (KEPT ? 0 : STRIDE)
+#define BOTH (!KEPT ? STRIDE + WEIGHTS : STRIDE > WEIGHTS ? STRIDE : WEIGHTS)
 #define GROUPS (HDP / 16)                                      // 16 elements each
 
 DEV void load_matrices(u32 r[4], const void* p) {
@@ -53,26 +58,56 @@ template <int THREADS, int WIDTH, int ROW> DEV void fetch(const u64* pages, u32 
 
 #define FEW_TILE (TILE * (K_ROW + V_ROW))
 
-extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attention a) {
+// Scales of a tile as they are stored.
+struct FewScales { float key[TILE], value[TILE]; };
+
+// One of a block's turns: a job, and the key/value head that the block takes of it.
+struct FewTurn { int head, token0, count, last; };
+DEV FewTurn few_turn(const Attention& a, const Job& job, int turn) {
+  FewTurn t;
+  t.head = turn % a.kv_heads;
+  t.token0 = job.span * SPAN;
+  t.count = job.last / TILE + 1 - job.span * TILES;
+  if (t.count > TILES) t.count = TILES;
+  t.last = job.last;
+  return t;
+}
+// Starts to copy a turn's job.
+DEV void fetch_job(const Attention& a, int turn, Job* to) {
+  if (threadIdx.x < 2) copy_async((char*)to + threadIdx.x * 16, (const char*)(a.jobs + turn / a.kv_heads) + threadIdx.x * 16, 16);
+}
+// Starts to copy the addresses of a turn's pages.
+DEV void fetch_addresses(const Attention& a, const Job& job, u64* to) {
+  int i = threadIdx.x, token = job.span * SPAN + i * PAGE;
+  if (i < SPAN / PAGE && token <= job.last) copy_async_half(to + i, &a.table[(i64)job.slot * a.max_pages + token / PAGE].stored, 8);
+}
+// Starts to copy a tile's dynamic scales, one where there are none. What lies beyond `last` may be
+// anything: attention does not look at it.
+DEV void fetch_scales(const Attention& a, const u64* pages, int head, int token0, int last, FewScales* to) {
+  int piece = threadIdx.x % (TILE / 4), token = piece * 4;
+  if (threadIdx.x >= 2 * (TILE / 4) || token0 + token > last) return;
+  bool is_value = threadIdx.x >= TILE / 4;
+  if (!(is_value ? a.v.dynamic : a.k.dynamic)) return;
+  u64 from = pages[token / PAGE] + (is_value ? a.v.scales : a.k.scales) + (head * PAGE + token % PAGE) * 4;
+  copy_async((is_value ? to->value : to->key) + token, (const void*)from, 16);
+}
+static_assert(SPAN / PAGE <= 128, "a thread per page of a span");
+
+extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attention a, int job_count) {
   const int THREADS = 128, ROWS = 16;
   extern __shared__ uint4 memory[];
   char* tiles = (char*)memory;                                        // [FEW_STAGES] of keys, then values
   char* queries = tiles + FEW_STAGES * FEW_TILE;                      // [PARTS][ROWS][STRIDE] halves
-  char* weights_at = queries + PARTS * ROWS * STRIDE * 2;             // [PARTS][ROWS][WEIGHTS] halves
-  float* tops = (float*)(weights_at + PARTS * ROWS * WEIGHTS * 2);    // [4][ROWS], largest scores, at the end weights
-  Scales* scales = (Scales*)(tops + 4 * ROWS);                        // [2]
-  u64* addresses = (u64*)(scales + 2);                                // [SPAN / PAGE]
+  char* weights_at = queries + PARTS * ROWS * WEIGHTS_BEHIND * 2;     // [PARTS][ROWS][WEIGHTS] halves
+  float* tops = (float*)(queries + PARTS * ROWS * BOTH * 2);          // [4][ROWS], largest scores, at the end weights
+  FewScales* scales = (FewScales*)(tops + 4 * ROWS);                  // [FEW_STAGES]
+  u64* addresses = (u64*)(scales + FEW_STAGES);                       // [2][SPAN / PAGE]
+  Job* jobs = (Job*)(addresses + 2 * (SPAN / PAGE));                  // [4]
 
-  const Job job = a.jobs[blockIdx.x];
-  int head = blockIdx.y, group = a.heads / a.kv_heads, last = job.last;
-  const Page* pages = a.table + (i64)job.slot * a.max_pages;
-  int thread = threadIdx.x, across = thread >> 5, lane = thread & 31;
-  bool changing = a.k.dynamic || a.v.dynamic;
-  int token0 = job.span * SPAN, count = last / TILE + 1 - job.span * TILES;
-  if (count > TILES) count = TILES;
-
-  for (int i = thread; i < count * (TILE / PAGE); i += THREADS)
-    addresses[i] = token0 + i * PAGE <= last ? pages[token0 / PAGE + i].stored : 0;
+  int thread = threadIdx.x, across = thread >> 5, lane = thread & 31, group = a.heads / a.kv_heads;
+  bool changing_keys = K_BYTES && a.k.dynamic, changing_values = V_BYTES && a.v.dynamic;
+  float key_unit = a.factor * unscaled(a.k);
+  for (int i = thread; i < FEW_STAGES * 2 * TILE; i += THREADS) ((float*)scales)[i] = 1.f;
   if (HD < HDP)
     for (int i = thread; i < FEW_STAGES * TILE; i += THREADS) {
       char* tile = tiles + i / TILE * FEW_TILE;
@@ -83,252 +118,287 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
         else ((u16*)(tile + TILE * K_ROW + i % TILE * V_ROW))[d] = 0;
       }
     }
-  __syncthreads();
-  auto start = [&](int tile) {
-    char* to = tiles + tile % FEW_STAGES * FEW_TILE;
-    const u64* from = addresses + tile * (TILE / PAGE);
-    fetch<THREADS, HD * (K_BYTES ? 1 : 2), K_ROW>(from, a.k.elements, head, token0 + tile * TILE, last, to);
-    fetch<THREADS, HD * (V_BYTES ? 1 : 2), V_ROW>(from, a.v.elements, head, token0 + tile * TILE, last, to + TILE * K_ROW);
+  // Tiles and turns that this block began; tiles, scales and addresses take two places in turns.
+  u32 begun = 0, turns = 0;
+  auto start = [&](const FewTurn& t, int tile, u32 at, const u64* pages) {
+    char* to = tiles + at % FEW_STAGES * FEW_TILE;
+    const u64* from = pages + tile * (TILE / PAGE);
+    int token0 = t.token0 + tile * TILE;
+    fetch<THREADS, HD * (K_BYTES ? 1 : 2), K_ROW>(from, a.k.elements, t.head, token0, t.last, to);
+    fetch<THREADS, HD * (V_BYTES ? 1 : 2), V_ROW>(from, a.v.elements, t.head, token0, t.last, to + TILE * K_ROW);
+    if (changing_keys || changing_values) fetch_scales(a, from, t.head, token0, t.last, scales + at % FEW_STAGES);
   };
-  start(0);
+  int turn = blockIdx.x, all = job_count * a.kv_heads;
+  fetch_job(a, turn, jobs);
+  if (turn + gridDim.x < all) fetch_job(a, turn + gridDim.x, jobs + 1);
   copies_end();
-  float scale_read = 1.f;
-  if (changing) {
-    put_scale(a, scales, thread, read_scale(a, pages, head, token0, last, thread));
-    scale_read = read_scale(a, pages, head, token0 + TILE, last, thread);
-  }
-  float constant_key = a.factor * unscaled(a.k);
-  put_queries<ROWS, THREADS>(a, job, head, 0, thread, [&](int part, int r, int t) {
-    return (u32*)(queries + ((part * ROWS + r) * STRIDE + t) * 2);
-  });
+  copies_wait<0>();
   __syncthreads();
-  u32 kept[PARTS][KEPT ? GROUPS : 1][4];
-  if (KEPT) {
-#pragma unroll
-    for (int part = 0; part < PARTS; part++)
-#pragma unroll
-      for (int kk = 0; kk < (KEPT ? GROUPS : 1); kk++)
-        load_matrices(kept[part][kk], queries + ((part * ROWS + (lane & 15)) * STRIDE + kk * 16 + (lane >> 4) * 8) * 2);
-  }
+  fetch_addresses(a, jobs[0], addresses);
+  copies_end();
+  copies_wait<0>();
+  __syncthreads();
+  start(few_turn(a, jobs[0], turn), 0, 0, addresses);
+  if (turn + gridDim.x < all) fetch_addresses(a, jobs[1], addresses + SPAN / PAGE);
+  copies_end();
 
-  // This thread's two rows of every fragment, and the last token that each may see.
-  int row0 = lane >> 2, row1 = row0 + 8;
-  int member0 = row0 / group, member1 = row1 / group;
-  int see0 = member0 < job.members ? a.rows[a.members[job.first + member0]].y : last;
-  int see1 = member1 < job.members ? a.rows[a.members[job.first + member1]].y : last;
-  const int OWN = (GROUPS + 3) / 4;                                   // groups of elements of a warp
-  float sums[OWN][2][4];
-#pragma unroll
-  for (int i = 0; i < OWN; i++)
-#pragma unroll
-    for (int j = 0; j < 8; j++) sums[i][j >> 2][j & 3] = 0.f;
-  float largest0 = LOWEST, largest1 = LOWEST, weights0 = 0.f, weights1 = 0.f;
-
-  for (int tile = 0; tile < count; tile++) {
-    copies_wait<0>();
+  for (;; turn += gridDim.x, turns++) {
+    const Job& job = jobs[turns % 4];
+    FewTurn own = few_turn(a, job, turn);
+    int head = own.head, last = own.last, token0 = own.token0, count = own.count;
+    bool has_next = turn + gridDim.x < all, has_after = turn + 2 * gridDim.x < all;
+    // Its place is that of the turn before the last, which all threads have ended.
+    if (has_after) fetch_job(a, turn + 2 * gridDim.x, jobs + (turns + 2) % 4);
+    copies_end();
+    put_queries<ROWS, THREADS>(a, job, head, 0, thread, [&](int part, int r, int t) {
+      return (u32*)(queries + ((part * ROWS + r) * STRIDE + t) * 2);
+    });
     __syncthreads();
-    if (tile + 1 < count) {
-      start(tile + 1);
-      copies_end();
-      if (changing) {
-        put_scale(a, scales + ((tile + 1) & 1), thread, scale_read);
-        scale_read = read_scale(a, pages, head, token0 + (tile + 2) * TILE, last, thread);
-      }
-    }
-    const char* keys = tiles + tile % FEW_STAGES * FEW_TILE;
-    const char* values = keys + TILE * K_ROW;
-    const Scales* own = scales + (tile & 1);
-
-    // Scores of tokens 16 * across on.
-    float s[2][4];
-#pragma unroll
-    for (int j = 0; j < 8; j++) s[j >> 2][j & 3] = 0.f;
-#pragma unroll
-    for (int part = PARTS - 1; part >= 0; part--)
-#pragma unroll
-      for (int kk = 0; kk < GROUPS; kk += 2) {
-        u32 b[2][4];                                                  // [kk, kk + 1][two of each 8 tokens]
-        if (K_BYTES) {
-          int second = kk + 1 < GROUPS ? lane >> 4 : 0;
-          u32 raw[4];
-          load_matrices(raw, keys + (across * 16 + (lane & 15)) * K_ROW + (kk + second) * 16);
-#pragma unroll
-          for (int m = 0; m < 4; m++) {
-            uint2 w = widen<K_CLASS>(a.k.format, raw[m]);
-            b[m >> 1][(m & 1) * 2] = w.x; b[m >> 1][(m & 1) * 2 + 1] = w.y;
-          }
-        } else {
-#pragma unroll
-          for (int m = 0; m < 2; m++)
-            if (kk + m < GROUPS)
-              load_matrices(b[m], keys + (across * 16 + (lane & 7) + ((lane >> 4) << 3)) * K_ROW + ((kk + m) * 16 + ((lane >> 3) & 1) * 8) * 2);
-        }
-#pragma unroll
-        for (int m = 0; m < 2; m++) {
-          if (kk + m >= GROUPS) continue;
-          u32 q[4];
-          if (KEPT) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) q[i] = kept[part][KEPT ? kk + m : 0][i];
-          } else {
-            load_matrices(q, queries + ((part * ROWS + (lane & 15)) * STRIDE + (kk + m) * 16 + (lane >> 4) * 8) * 2);
-          }
-          multiply(s[0], q, b[m][0], b[m][1]);
-          multiply(s[1], q, b[m][2], b[m][3]);
-        }
-      }
-
-    float top0 = LOWEST, top1 = LOWEST;
-    int beyond0 = see0 - token0 - tile * TILE, beyond1 = see1 - token0 - tile * TILE;  // last visible token of the tile
-    bool masked = __any_sync(WARP, beyond0 < TILE - 1 || beyond1 < TILE - 1);
-#pragma unroll
-    for (int n = 0; n < 2; n++)
-#pragma unroll
-      for (int j = 0; j < 2; j++) {
-        int t = across * 16 + n * 8 + (lane & 3) * 2 + j;
-        float key = changing ? own->key[t] : constant_key, shift = changing ? own->shift[t] : 0.f;
-        s[n][j] = fmaf(s[n][j], key, shift);
-        s[n][j + 2] = fmaf(s[n][j + 2], key, shift);
-        if (masked) {
-          if (t > beyond0) s[n][j] = NEG_INF;
-          if (t > beyond1) s[n][j + 2] = NEG_INF;
-        }
-        top0 = fmaxf(top0, s[n][j]);
-        top1 = fmaxf(top1, s[n][j + 2]);
-      }
-    top0 = lanes_max(top0);
-    top1 = lanes_max(top1);
-    if ((lane & 3) == 0) {
-      tops[across * ROWS + row0] = top0;
-      tops[across * ROWS + row1] = top1;
-    }
-    __syncthreads();
-    top0 = largest0; top1 = largest1;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      top0 = fmaxf(top0, tops[i * ROWS + row0]);
-      top1 = fmaxf(top1, tops[i * ROWS + row1]);
-    }
-    float correct0 = power(largest0 - top0), correct1 = power(largest1 - top1);
-    largest0 = top0; largest1 = top1;
-    weights0 *= correct0; weights1 *= correct1;
-#pragma unroll
-    for (int n = 0; n < 2; n++) {
-#pragma unroll
-      for (int j = 0; j < 2; j++) {
-        float inverse = changing ? own->inverse[across * 16 + n * 8 + (lane & 3) * 2 + j] : 1.f;
-        s[n][j] = power(s[n][j] - top0);
-        s[n][j + 2] = power(s[n][j + 2] - top1);
-        weights0 = fmaf(s[n][j], inverse, weights0);
-        weights1 = fmaf(s[n][j + 2], inverse, weights1);
-      }
-#pragma unroll
-      for (int side = 0; side < 2; side++) {
-        u16* to = (u16*)weights_at + (row0 + side * 8) * WEIGHTS + across * 16 + n * 8 + (lane & 3) * 2;
-        u32 w = to_operands(s[n][side * 2], s[n][side * 2 + 1]);
-        *(u32*)to = w;
-        if (EXACT) *(u32*)(to + ROWS * WEIGHTS) = to_rest(s[n][side * 2], s[n][side * 2 + 1], w);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < OWN; i++)
-#pragma unroll
-      for (int j = 0; j < 2; j++) {
-        sums[i][j][0] *= correct0; sums[i][j][1] *= correct0;
-        sums[i][j][2] *= correct1; sums[i][j][3] *= correct1;
-      }
-    __syncthreads();
-
-#pragma unroll
-    for (int ks = 0; ks < 4; ks += 2) {
-      u32 w[PARTS][2][4];
+    u32 kept[PARTS][KEPT ? GROUPS : 1][4];
+    if (KEPT) {
 #pragma unroll
       for (int part = 0; part < PARTS; part++)
 #pragma unroll
-        for (int m = 0; m < 2; m++)
-          load_matrices(w[part][m], weights_at + ((part * ROWS + (lane & 15)) * WEIGHTS + (ks + m) * 16 + (lane >> 4) * 8) * 2);
-#pragma unroll
-      for (int i = 0; i < OWN; i++) {
-        int g = i * 4 + across;
-        if (GROUPS % 4 != 0 && g >= GROUPS) continue;
-        u32 b[2][4];                                                  // [ks, ks + 1][two of each half of the elements]
-        if (V_BYTES) {
-          // A transposed unit is two neighbouring elements: even and odd ones become columns apart.
-          u32 raw[4];
-          load_transposed(raw, values + (ks * 16 + lane) * V_ROW + g * 16);
-#pragma unroll
-          for (int m = 0; m < 4; m++) {
-            uint2 x = widen<V_CLASS>(a.v.format, __byte_perm(raw[m], 0, 0x3120));
-            b[m >> 1][m & 1] = x.x; b[m >> 1][2 + (m & 1)] = x.y;
-          }
-        } else {
-#pragma unroll
-          for (int m = 0; m < 2; m++)
-            load_transposed(b[m], values + ((ks + m) * 16 + (lane & 15)) * V_ROW + (g * 16 + (lane >> 4) * 8) * 2);
-        }
-#pragma unroll
-        for (int m = 0; m < 2; m++) {
-          if (EXACT) {
-            multiply(sums[i][0], w[PARTS - 1][m], b[m][0], b[m][1]);
-            multiply(sums[i][1], w[PARTS - 1][m], b[m][2], b[m][3]);
-          }
-          multiply(sums[i][0], w[0][m], b[m][0], b[m][1]);
-          multiply(sums[i][1], w[0][m], b[m][2], b[m][3]);
-        }
-      }
+        for (int kk = 0; kk < (KEPT ? GROUPS : 1); kk++)
+          load_matrices(kept[part][kk], queries + ((part * ROWS + (lane & 15)) * STRIDE + kk * 16 + (lane >> 4) * 8) * 2);
     }
-  }
 
-  // The four quarters' weights.
-  weights0 = lanes_sum(weights0);
-  weights1 = lanes_sum(weights1);
-  __syncthreads();
-  if ((lane & 3) == 0) {
-    tops[across * ROWS + row0] = weights0;
-    tops[across * ROWS + row1] = weights1;
-  }
-  __syncthreads();
-  weights0 = tops[row0]; weights1 = tops[row1];
-#pragma unroll
-  for (int i = 1; i < 4; i++) {
-    weights0 += tops[i * ROWS + row0];
-    weights1 += tops[i * ROWS + row1];
-  }
-  float scale = unscaled(a.v);
-#pragma unroll
-  for (int side = 0; side < 2; side++) {
-    int row = side ? row1 : row0, member = side ? member1 : member0, see = side ? see1 : see0;
-    if (member >= job.members || see / SPAN < job.span) continue;
-    float weights = side ? weights1 : weights0;
-    int q_head = head * group + row % group;
-    i64 to = ((i64)a.members[job.first + member] * a.heads + q_head) * HD;
-    bool whole = job.long_row < 0;
-    if (!whole) {
-      i64 at = ((i64)(job.long_row + member) * a.heads + q_head) * a.spans + job.span;
-      to = at * HD;
-      if (across == 0 && (lane & 3) == 0) {
-        float2 l;
-        l.x = side ? largest1 : largest0; l.y = weights;
-        a.partial_sums[at] = l;
-      }
-    }
+    // This thread's two rows of every fragment, and the last token that each may see.
+    int row0 = lane >> 2, row1 = row0 + 8;
+    int member0 = row0 / group, member1 = row1 / group;
+    int see0 = member0 < job.members ? a.rows[a.members[job.first + member0]].y : last;
+    int see1 = member1 < job.members ? a.rows[a.members[job.first + member1]].y : last;
+    const int OWN = (GROUPS + 3) / 4;                                   // groups of elements of a warp
+    float sums[OWN][2][4];
 #pragma unroll
     for (int i = 0; i < OWN; i++)
 #pragma unroll
-      for (int j = 0; j < 2; j++) {
-        // Two neighbouring elements: columns of one half, or of both.
-        int first = (i * 4 + across) * 16, c = lane & 3;
-        int d = V_BYTES ? first + c * 4 + j * 2 : first + j * 8 + c * 2;
-        float x = V_BYTES ? sums[i][0][side * 2 + j] : sums[i][j][side * 2];
-        float y = V_BYTES ? sums[i][1][side * 2 + j] : sums[i][j][side * 2 + 1];
-        if (d >= HD) continue;
-        if (whole) {
-          put2(a, to + d, finish(x, weights, scale), finish(y, weights, scale));
-        } else {
-          float2 v;
-          v.x = x; v.y = y;
-          *(float2*)(a.partial + to + d) = v;
+      for (int j = 0; j < 8; j++) sums[i][j >> 2][j & 3] = 0.f;
+    float largest0 = LOWEST, largest1 = LOWEST, weights0 = 0.f, weights1 = 0.f;
+
+    for (int tile = 0; tile < count; tile++, begun++) {
+      copies_wait<0>();
+      __syncthreads();
+      u64* pages = addresses + (turns & 1) * (SPAN / PAGE);
+      if (tile + 1 < count) {
+        start(own, tile + 1, begun + 1, pages);
+      } else if (has_next) {
+        start(few_turn(a, jobs[(turns + 1) % 4], turn + gridDim.x), 0, begun + 1, addresses + (~turns & 1) * (SPAN / PAGE));
+        if (has_after) fetch_addresses(a, jobs[(turns + 2) % 4], pages);
+      }
+      copies_end();
+      const char* keys = tiles + begun % FEW_STAGES * FEW_TILE;
+      const char* values = keys + TILE * K_ROW;
+      const FewScales* of_tile = scales + begun % FEW_STAGES;
+      int live = last - token0 - tile * TILE;                           // last token of the tile that is stored
+
+      // Scores of tokens 16 * across on.
+      float s[2][4];
+#pragma unroll
+      for (int j = 0; j < 8; j++) s[j >> 2][j & 3] = 0.f;
+      // What nobody sees is left out: it would count nothing.
+      if (across * 16 <= live) {
+#pragma unroll
+        for (int part = PARTS - 1; part >= 0; part--)
+#pragma unroll
+          for (int kk = 0; kk < GROUPS; kk += 2) {
+            u32 b[2][4];                                                  // [kk, kk + 1][two of each 8 tokens]
+            if (K_BYTES) {
+              int second = kk + 1 < GROUPS ? lane >> 4 : 0;
+              u32 raw[4];
+              load_matrices(raw, keys + (across * 16 + (lane & 15)) * K_ROW + (kk + second) * 16);
+#pragma unroll
+              for (int m = 0; m < 4; m++) {
+                uint2 w = widen<K_CLASS>(a.k.format, raw[m]);
+                b[m >> 1][(m & 1) * 2] = w.x; b[m >> 1][(m & 1) * 2 + 1] = w.y;
+              }
+            } else {
+#pragma unroll
+              for (int m = 0; m < 2; m++)
+                if (kk + m < GROUPS)
+                  load_matrices(b[m], keys + (across * 16 + (lane & 7) + ((lane >> 4) << 3)) * K_ROW + ((kk + m) * 16 + ((lane >> 3) & 1) * 8) * 2);
+            }
+#pragma unroll
+            for (int m = 0; m < 2; m++) {
+              if (kk + m >= GROUPS) continue;
+              u32 q[4];
+              if (KEPT) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) q[i] = kept[part][KEPT ? kk + m : 0][i];
+              } else {
+                load_matrices(q, queries + ((part * ROWS + (lane & 15)) * STRIDE + (kk + m) * 16 + (lane >> 4) * 8) * 2);
+              }
+              multiply(s[0], q, b[m][0], b[m][1]);
+              multiply(s[1], q, b[m][2], b[m][3]);
+            }
+          }
+      }
+
+      float2 inverse[2];
+      float top0 = LOWEST, top1 = LOWEST;
+      int beyond0 = see0 - token0 - tile * TILE, beyond1 = see1 - token0 - tile * TILE;  // last visible token of the tile
+      bool masked = __any_sync(WARP, beyond0 < TILE - 1 || beyond1 < TILE - 1);
+#pragma unroll
+      for (int n = 0; n < 2; n++)
+        {
+          int t = across * 16 + n * 8 + (lane & 3) * 2;
+          float2 key, shift;
+          key.x = key.y = key_unit; shift.x = shift.y = 0.f;
+          inverse[n].x = inverse[n].y = 1.f;
+          if (changing_keys) {
+            float2 scale = *(const float2*)(of_tile->key + t);
+            key.x = key_unit * fabsf(scale.x); key.y = key_unit * fabsf(scale.y);
+          }
+          if (changing_values) {
+            float2 scale = *(const float2*)(of_tile->value + t);
+            shift.x = shift_of(scale.x); shift.y = shift_of(scale.y);
+            inverse[n].x = t <= live ? inverse_of(scale.x) : 0.f; inverse[n].y = t < live ? inverse_of(scale.y) : 0.f;
+          }
+          s[n][0] = fmaf(s[n][0], key.x, shift.x);
+          s[n][1] = fmaf(s[n][1], key.y, shift.y);
+          s[n][2] = fmaf(s[n][2], key.x, shift.x);
+          s[n][3] = fmaf(s[n][3], key.y, shift.y);
+          if (masked) {
+            if (t > beyond0) s[n][0] = NEG_INF;
+            if (t + 1 > beyond0) s[n][1] = NEG_INF;
+            if (t > beyond1) s[n][2] = NEG_INF;
+            if (t + 1 > beyond1) s[n][3] = NEG_INF;
+          }
+          top0 = fmaxf(top0, fmaxf(s[n][0], s[n][1]));
+          top1 = fmaxf(top1, fmaxf(s[n][2], s[n][3]));
+        }
+      top0 = lanes_max(top0);
+      top1 = lanes_max(top1);
+      if ((lane & 3) == 0) {
+        tops[across * ROWS + row0] = top0;
+        tops[across * ROWS + row1] = top1;
+      }
+      __syncthreads();
+      top0 = largest0; top1 = largest1;
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        top0 = fmaxf(top0, tops[i * ROWS + row0]);
+        top1 = fmaxf(top1, tops[i * ROWS + row1]);
+      }
+      float correct0 = power(largest0 - top0), correct1 = power(largest1 - top1);
+      largest0 = top0; largest1 = top1;
+      weights0 *= correct0; weights1 *= correct1;
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) s[n][j] = power(s[n][j] - (j < 2 ? top0 : top1));
+        weights0 = fmaf(s[n][1], inverse[n].y, fmaf(s[n][0], inverse[n].x, weights0));
+        weights1 = fmaf(s[n][3], inverse[n].y, fmaf(s[n][2], inverse[n].x, weights1));
+#pragma unroll
+        for (int side = 0; side < 2; side++) {
+          u16* to = (u16*)weights_at + (row0 + side * 8) * WEIGHTS + across * 16 + n * 8 + (lane & 3) * 2;
+          u32 w = to_operands(s[n][side * 2], s[n][side * 2 + 1]);
+          *(u32*)to = w;
+          if (EXACT) *(u32*)(to + ROWS * WEIGHTS) = to_rest(s[n][side * 2], s[n][side * 2 + 1], w);
         }
       }
+#pragma unroll
+      for (int i = 0; i < OWN; i++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+          sums[i][j][0] *= correct0; sums[i][j][1] *= correct0;
+          sums[i][j][2] *= correct1; sums[i][j][3] *= correct1;
+        }
+      __syncthreads();
+
+#pragma unroll
+      for (int ks = 0; ks < 4; ks += 2) {
+        if (ks * 16 > live) break;
+        u32 w[PARTS][2][4];
+#pragma unroll
+        for (int part = 0; part < PARTS; part++)
+#pragma unroll
+          for (int m = 0; m < 2; m++)
+            load_matrices(w[part][m], weights_at + ((part * ROWS + (lane & 15)) * WEIGHTS + (ks + m) * 16 + (lane >> 4) * 8) * 2);
+#pragma unroll
+        for (int i = 0; i < OWN; i++) {
+          int g = i * 4 + across;
+          if (GROUPS % 4 != 0 && g >= GROUPS) continue;
+          u32 b[2][4];                                                  // [ks, ks + 1][two of each half of the elements]
+          if (V_BYTES) {
+            // A transposed unit is two neighbouring elements: even and odd ones become columns apart.
+            u32 raw[4];
+            load_transposed(raw, values + (ks * 16 + lane) * V_ROW + g * 16);
+#pragma unroll
+            for (int m = 0; m < 4; m++) {
+              uint2 x = widen<V_CLASS>(a.v.format, __byte_perm(raw[m], 0, 0x3120));
+              b[m >> 1][m & 1] = x.x; b[m >> 1][2 + (m & 1)] = x.y;
+            }
+          } else {
+#pragma unroll
+            for (int m = 0; m < 2; m++)
+              load_transposed(b[m], values + ((ks + m) * 16 + (lane & 15)) * V_ROW + (g * 16 + (lane >> 4) * 8) * 2);
+          }
+#pragma unroll
+          for (int m = 0; m < 2; m++) {
+            if (EXACT) {
+              multiply(sums[i][0], w[PARTS - 1][m], b[m][0], b[m][1]);
+              multiply(sums[i][1], w[PARTS - 1][m], b[m][2], b[m][3]);
+            }
+            multiply(sums[i][0], w[0][m], b[m][0], b[m][1]);
+            multiply(sums[i][1], w[0][m], b[m][2], b[m][3]);
+          }
+        }
+      }
+    }
+
+    // The four quarters' weights.
+    weights0 = lanes_sum(weights0);
+    weights1 = lanes_sum(weights1);
+    __syncthreads();
+    if ((lane & 3) == 0) {
+      tops[across * ROWS + row0] = weights0;
+      tops[across * ROWS + row1] = weights1;
+    }
+    __syncthreads();
+    weights0 = tops[row0]; weights1 = tops[row1];
+#pragma unroll
+    for (int i = 1; i < 4; i++) {
+      weights0 += tops[i * ROWS + row0];
+      weights1 += tops[i * ROWS + row1];
+    }
+    float scale = unscaled(a.v);
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+      int row = side ? row1 : row0, member = side ? member1 : member0, see = side ? see1 : see0;
+      if (member >= job.members || see / SPAN < job.span) continue;
+      float weights = side ? weights1 : weights0;
+      int q_head = head * group + row % group;
+      i64 to = ((i64)a.members[job.first + member] * a.heads + q_head) * HD;
+      bool whole = job.long_row < 0;
+      if (!whole) {
+        i64 at = ((i64)(job.long_row + member) * a.heads + q_head) * a.spans + job.span;
+        to = at * HD;
+        if (across == 0 && (lane & 3) == 0) {
+          float2 l;
+          l.x = side ? largest1 : largest0; l.y = weights;
+          a.partial_sums[at] = l;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < OWN; i++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+          // Two neighbouring elements: columns of one half, or of both.
+          int first = (i * 4 + across) * 16, c = lane & 3;
+          int d = V_BYTES ? first + c * 4 + j * 2 : first + j * 8 + c * 2;
+          float x = V_BYTES ? sums[i][0][side * 2 + j] : sums[i][j][side * 2];
+          float y = V_BYTES ? sums[i][1][side * 2 + j] : sums[i][j][side * 2 + 1];
+          if (d >= HD) continue;
+          if (whole) {
+            put2(a, to + d, finish(x, weights, scale), finish(y, weights, scale));
+          } else {
+            float2 v;
+            v.x = x; v.y = y;
+            *(float2*)(a.partial + to + d) = v;
+          }
+        }
+    }
+    if (!has_next) return;
   }
 }

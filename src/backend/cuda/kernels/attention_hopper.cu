@@ -7,6 +7,7 @@
 #define GROUP_ROWS 64
 #define COMPUTING 2                                    // warpgroups
 #define STAGES 3
+#define FULL_ARRIVALS (((!K_BYTES || !V_BYTES) + (K_BYTES || V_BYTES)) * 128)  // of a stage: what was copied, what was stored
 #define CHUNKS (HD / 64)                               // 64 elements of 128 bytes: rows of a swizzled tile
 #define CHUNK_BYTES (TILE * 128)
 #define OPERAND_BYTES (CHUNKS * CHUNK_BYTES)           // a tile of 64 rows as operands
@@ -166,8 +167,11 @@ DEV void copy_tiles(const Attention& a, const Job& job, int head, Shared* shared
       put_bytes<false>(a.v.format, values, stage->values, thread);
       read_bytes(a.v.elements, own, head, (tile + 1) * TILE, last, values, thread);
     }
-    if (K_BYTES && V_BYTES) barrier_arrive(&shared->full[at]);
-    else barrier_arrive_copied(&shared->full[at]);     // what this thread stored itself precedes it
+    if (!K_BYTES || !V_BYTES) barrier_arrive_copied(&shared->full[at]);
+    if (K_BYTES || V_BYTES) {                          // what this thread stored itself, scales included
+      shared_for_tensor_cores();
+      barrier_arrive(&shared->full[at]);
+    }
   }
 }
 
@@ -359,7 +363,7 @@ extern "C" __global__ void __launch_bounds__(128 * (COMPUTING + 1), 1) attend_pr
   int thread = threadIdx.x;
   if (thread == 0) {
     for (int i = 0; i < STAGES; i++) {
-      barrier_init(&shared->full[i], 128);
+      barrier_init(&shared->full[i], FULL_ARRIVALS);
       barrier_init(&shared->empty[i], 4 * COMPUTING);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -382,10 +386,9 @@ extern "C" __global__ void __launch_bounds__(128 * (COMPUTING + 1), 1) attend_pr
 
 // How many sums of the two kinds of instructions differ, on noise whose numbers span `spread` powers
 // of two: scores with both operands in shared memory, sums with one in registers and the other
-// transposed. A tile of 64 x 64 per block.
+// transposed, both as wide as in attention. A tile of 64 rows per block.
 KERNEL(128) compare_products(u32 seed, int spread, u32* differing) {
-  __shared__ __align__(1024) char left[CHUNK_BYTES], right[CHUNK_BYTES];
-  __shared__ u16 plain_left[64][72], plain_right[64][72];
+  __shared__ __align__(1024) char left[OPERAND_BYTES], right[OPERAND_BYTES];
   int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   u32 state = seed + (blockIdx.x * 128 + thread) * 0x9e3779b9u;
   auto noise = [&] {
@@ -393,47 +396,57 @@ KERNEL(128) compare_products(u32 seed, int spread, u32* differing) {
     float x = (float)(int)state * (1.f / 2147483648.f);
     return x * __uint_as_float((127 - state % spread) << 23);
   };
-  for (int i = thread; i < 64 * 64; i += 128) {
-    int r = i / 64, d = i % 64;
-    u16 x = to_operand(noise()), y = to_operand(noise());
-    plain_left[r][d] = x; plain_right[r][d] = y;
-    *(u16*)(left + swizzled(r, d)) = x; *(u16*)(right + swizzled(r, d)) = y;
+  for (int i = thread; i < 64 * HD; i += 128) {
+    int at = swizzled(i / HD, i % HD);
+    *(u16*)(left + at) = to_operand(noise());
+    *(u16*)(right + at) = to_operand(noise());
   }
-  float scores[32], sums[32], expected_scores[32], expected_sums[32];
+  float scores[32], sums[HD / 2], expected_scores[32], expected_sums[HD / 2];
 #pragma unroll
-  for (int i = 0; i < 32; i++) scores[i] = expected_scores[i] = sums[i] = expected_sums[i] = noise();
+  for (int i = 0; i < 32; i++) scores[i] = expected_scores[i] = noise();
+#pragma unroll
+  for (int i = 0; i < HD / 2; i++) sums[i] = expected_sums[i] = noise();
   shared_for_tensor_cores();
   __syncthreads();
-  u32 w[4][4];
+  u32 w[HD / 16][4];                                   // the first four serve as weights
 #pragma unroll
-  for (int ks = 0; ks < 4; ks++) load_matrices(w[ks], &plain_left[warp * 16 + (lane & 15)][ks * 16 + (lane >> 4) * 8]);
+  for (int kk = 0; kk < HD / 16; kk++) load_matrices(w[kk], left + swizzled(warp * 16 + (lane & 15), kk * 16 + (lane >> 4) * 8));
   u64 q = descriptor(shared_address(left)), k = descriptor(shared_address(right));
   pin(scores);
   pin(sums);
   begin_products();
 #pragma unroll
-  for (int kk = 0; kk < 4; kk++) score(scores, q + (kk * 32 >> 4), k + (kk * 32 >> 4), true);
+  for (int kk = 0; kk < HD / 16; kk++) {
+    int offset = (kk / 4 * CHUNK_BYTES + kk % 4 * 32) >> 4;
+    score(scores, q + offset, k + offset, true);
+  }
 #pragma unroll
   for (int ks = 0; ks < 4; ks++) weigh(sums, w[ks], k + (ks * 16 * 128 >> 4));
   end_products();
   await_products<0>();
   pin(scores);
   pin(sums);
+  u32 b[4];
 #pragma unroll
-  for (int kk = 0; kk < 4; kk++)
+  for (int kk = 0; kk < HD / 16; kk++)
 #pragma unroll
     for (int np = 0; np < 4; np++) {
-      u32 b[4];
-      load_matrices(b, &plain_right[np * 16 + (lane & 7) + ((lane >> 4) << 3)][kk * 16 + ((lane >> 3) & 1) * 8]);
+      load_matrices(b, right + swizzled(np * 16 + (lane & 7) + ((lane >> 4) << 3), kk * 16 + ((lane >> 3) & 1) * 8));
       multiply(expected_scores + np * 8, w[kk], b[0], b[1]);
       multiply(expected_scores + np * 8 + 4, w[kk], b[2], b[3]);
-      load_transposed(b, &plain_right[kk * 16 + (lane & 15)][np * 16 + (lane >> 4) * 8]);
-      multiply(expected_sums + np * 8, w[kk], b[0], b[1]);
-      multiply(expected_sums + np * 8 + 4, w[kk], b[2], b[3]);
+    }
+#pragma unroll
+  for (int ks = 0; ks < 4; ks++)
+#pragma unroll
+    for (int np = 0; np < HD / 16; np++) {
+      load_transposed(b, right + swizzled(ks * 16 + (lane & 15), np * 16 + (lane >> 4) * 8));
+      multiply(expected_sums + np * 8, w[ks], b[0], b[1]);
+      multiply(expected_sums + np * 8 + 4, w[ks], b[2], b[3]);
     }
   u32 count = 0;
 #pragma unroll
-  for (int i = 0; i < 32; i++)
-    count += (__float_as_uint(scores[i]) != __float_as_uint(expected_scores[i])) + (__float_as_uint(sums[i]) != __float_as_uint(expected_sums[i]));
+  for (int i = 0; i < 32; i++) count += __float_as_uint(scores[i]) != __float_as_uint(expected_scores[i]);
+#pragma unroll
+  for (int i = 0; i < HD / 2; i++) count += __float_as_uint(sums[i]) != __float_as_uint(expected_sums[i]);
   if (count) atomicAdd(differing, count);
 }

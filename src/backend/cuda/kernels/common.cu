@@ -31,6 +31,7 @@ struct Page { u64 stored; u64 counts; };
 // One component of one layer: number format, whether every vector has its own scale, the fixed
 // scale otherwise, and byte offsets within a page: elements [kv_heads][16][head_dim], scales
 // [kv_heads][16] (dynamic scales only), counters [kv_heads][16] (quantised components only).
+#define ZEROS_SCALE (-8.6736174e-19f)  // stored as the scale of a vector of zeros, which is 1: -2^-60; see attention
 struct Side { int format; int dynamic; float scale; u32 elements; u32 scales; u32 counts; };
 
 DEV float f16_to_f32(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }

@@ -135,8 +135,9 @@ template <int COUNT> DEV void store_vector(const Store& s, int which, int row, i
     for (int i = 0; i < COUNT; i++)
 #pragma unroll
       for (int j = 0; j < 4; j++) absmax = fmaxf(absmax, fabsf(v.x[i][j]));
-    scale = scale_of(side.format, warp_max(absmax));
-    if (lane == 0) ((float*)(page.stored + side.scales))[vector] = scale;
+    absmax = warp_max(absmax);
+    scale = scale_of(side.format, absmax);
+    if (lane == 0) ((float*)(page.stored + side.scales))[vector] = absmax == 0.f ? ZEROS_SCALE : scale;
   }
   u8* to = (u8*)(page.stored + side.elements) + (i64)vector * s.head_dim;
   u32 count = 0;  // changed elements, and saturated ones from bit 16 on
@@ -264,6 +265,7 @@ KERNEL(256) slot_totals(Slot s, Totals* out) {
       mine += (u64)(count & 0xffffu) | (u64)(count >> 16) << 32;
       if (side.dynamic) {
         float scale = ((const float*)(page.stored + side.scales))[vector];
+        if (scale < 0.f) scale = 1.f;
         atomic_min(&low, scale);
         atomic_max(&high, scale);
       }

@@ -38,6 +38,17 @@ pub struct Operands {
     pub out: u64,
 }
 
+impl Operands {
+    /// From row `first` on.
+    pub fn behind(self, first: usize, shape: Shape) -> Self {
+        Operands {
+            x: self.x + (first * shape.inner * shape.format.bytes()) as u64,
+            out: self.out + (first * shape.columns * shape.out.bytes()) as u64,
+            ..self
+        }
+    }
+}
+
 impl Library {
     /// Opens the library.
     ///

@@ -1,12 +1,13 @@
 //! Which algorithms of the library give the same bits on one shape.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::lt::{Algorithm, Library, Operands, Problem};
 use super::{Plan, Products, RANGES, Shape, range};
 use crate::backend::BackendError;
-use crate::backend::cuda::device::{Buffer, Purpose, launch};
-use crate::backend::cuda::tensor::{CudaTensor, CudaWeight};
+use crate::backend::cuda::device::{Buffer, Device, Purpose, launch};
+use crate::backend::cuda::tensor::{CudaTensor, CudaWeight, Format};
 
 /// Row counts at which rows are compared; the largest is the reference.
 const COMPARED: [usize; 6] = [1, 3, 16, 64, 200, 512];
@@ -18,6 +19,25 @@ const TRIED: usize = 6;
 const TIMED: usize = 8;
 /// Most pieces of noise.
 const MOST_PIECES: usize = 64;
+/// Most rows that are compared: a prompt chunk of 8,192 and 512 rows that ride along.
+const LONGEST: usize = 8192 + 512;
+/// Rows after which the noise of such long passes repeats: odd, so that a row of the reference comes
+/// to stand at other places of a tile.
+const PERIOD: usize = 509;
+/// Most bytes of such a pass: few, since memory that is new to the process takes long to come.
+const LONG_BYTES: usize = 256 << 20;
+/// Longer passes are cut at multiples of so many rows, where no tile is left partly empty.
+const CUT: usize = 512;
+/// Bytes that outputs consist of before products are added to them: small f32 numbers.
+const ADDED_TO: u8 = 0x3c;
+
+/// Most bytes that the trial of a shape takes for a while.
+pub fn most_bytes(columns: usize, inner: usize) -> usize {
+    let rows = COMPARED[COMPARED.len() - 1];
+    // Noise in f32 and in the weight's type; three outputs.
+    LONG_BYTES + rows * (inner * (4 + 4) + 3 * columns * 4)
+}
+
 /// Algorithms run against each other on one shape.
 pub struct Trial<'a> {
     products: &'a Products,
@@ -30,8 +50,40 @@ pub struct Trial<'a> {
     noise: CudaTensor,
     /// `[pieces][512, columns]`.
     reference: Buffer,
+    /// `[512, columns]`: products added to small numbers, where the output is f32.
+    reference_added: Option<Buffer>,
     /// `[512, columns]`.
     found: Buffer,
+    /// Room for passes longer than the noise.
+    long: Long,
+}
+
+/// A pass of `rows` rows, the noise of one piece over and over.
+struct Long {
+    rows: usize,
+    /// `[rows, inner]`.
+    x: Buffer,
+    /// `[rows, columns]`.
+    out: Buffer,
+}
+
+impl Long {
+    /// As many rows as fit into [`LONG_BYTES`], up to [`LONGEST`]; at least [`CUT`].
+    fn new(device: &Rc<Device>, shape: Shape, noise: u64) -> Result<Self, BackendError> {
+        let [inner, columns] = [
+            shape.inner * shape.format.bytes(),
+            shape.columns * shape.out.bytes(),
+        ];
+        let rows = (LONG_BYTES / (inner + columns) / CUT * CUT).clamp(CUT, LONGEST);
+        let mut x = device.allocate(rows * inner, Purpose::Staging)?;
+        for first in (0..rows).step_by(PERIOD) {
+            let bytes = PERIOD.min(rows - first) * inner;
+            // SAFETY: the noise has more rows and lives on behind this call.
+            unsafe { x.copy_at(first * inner, noise, bytes) }?;
+        }
+        let out = device.allocate(rows * columns, Purpose::Staging)?;
+        Ok(Long { rows, x, out })
+    }
 }
 
 impl<'a> Trial<'a> {
@@ -55,7 +107,9 @@ impl<'a> Trial<'a> {
             let bytes = pieces * rows * shape.columns * shape.out.bytes();
             device.allocate(bytes, Purpose::Staging)
         };
+        let adds = shape.out == Format::F32;
         Ok(Trial {
+            long: Long::new(device, shape, x)?,
             products,
             library,
             shape,
@@ -64,8 +118,14 @@ impl<'a> Trial<'a> {
             pieces,
             noise,
             reference: out(pieces)?,
+            reference_added: adds.then(|| out(1)).transpose()?,
             found: out(1)?,
         })
+    }
+
+    /// Most rows at which algorithms were compared: longer passes are to be cut.
+    pub fn longest(&self) -> usize {
+        self.long.rows
     }
 
     /// An algorithm for every range, all with the same bits: the fastest that were found.
@@ -83,7 +143,7 @@ impl<'a> Trial<'a> {
         }
         for reference in [8192, 512, 256, 64].map(range) {
             if let Some(plan) = self.around(&ranked, &ranked[reference][0])? {
-                return Ok(Plan::Library(plan));
+                return Ok(Plan::Library(plan, self.longest()));
             }
         }
         Ok(Plan::Own)
@@ -102,7 +162,12 @@ impl<'a> Trial<'a> {
         }
         for piece in 0..self.pieces {
             let to = self.reference_of(piece);
-            self.run(piece, most, reference, to)?;
+            self.run(self.of_piece(piece, to), most, reference, false)?;
+        }
+        if let Some(added) = &mut self.reference_added {
+            added.fill(ADDED_TO)?;
+            let to = added.pointer();
+            self.run(self.of_piece(0, to), most, reference, true)?;
         }
         let mut chosen = Vec::new();
         for own in 0..RANGES.len() {
@@ -143,7 +208,8 @@ impl<'a> Trial<'a> {
             device.synchronize()?;
             let start = Instant::now();
             for _ in 0..TIMED {
-                self.run(0, rows, algorithm, self.found.pointer())?;
+                let operands = self.of_piece(0, self.found.pointer());
+                self.run(operands, rows, algorithm, false)?;
             }
             device.synchronize()?;
             least = least.min(start.elapsed());
@@ -152,7 +218,8 @@ impl<'a> Trial<'a> {
     }
 
     /// Whether an algorithm can do all of a range and gives the reference's bits there: at the
-    /// compared row counts of the range, and at the most that are compared where it accepts those.
+    /// compared row counts of the range and its ends, at the most that are compared in short passes
+    /// where it accepts those, and in a long pass.
     fn agrees(&mut self, own: usize, algorithm: &Algorithm) -> Result<bool, BackendError> {
         let least = if own == 0 { 1 } else { RANGES[own - 1] + 1 };
         for rows in [least, RANGES[own]] {
@@ -160,19 +227,27 @@ impl<'a> Trial<'a> {
                 return Ok(false);
             }
         }
+        // What cannot be compared is not used.
         let most = COMPARED[COMPARED.len() - 1];
-        let ends = [least, RANGES[own]]
-            .into_iter()
-            .filter(|&rows| rows <= most);
+        let accepts = self.library.accepts(self.shape, most, algorithm)?;
+        if !accepts || !self.repeats(most, algorithm)? {
+            return Ok(false);
+        }
+        let is_last = own + 1 == RANGES.len();
+        let ends = [least, if is_last { self.long.rows } else { RANGES[own] }];
         let inside = COMPARED.into_iter().filter(|&rows| range(rows) == own);
-        for rows in ends.chain(inside) {
-            if !self.repeats(rows, algorithm)? {
+        for rows in ends.into_iter().chain(inside) {
+            // Passes that are longer than what can be compared are cut.
+            let repeats = rows > self.long.rows
+                || match rows <= most {
+                    true => self.repeats(rows, algorithm)?,
+                    false => self.repeats_long(rows, algorithm)?,
+                };
+            if !repeats {
                 return Ok(false);
             }
         }
-        let accepts = self.library.accepts(self.shape, most, algorithm)?;
-        // What cannot be compared is not used.
-        Ok(accepts && self.repeats(most, algorithm)?)
+        Ok(true)
     }
 
     fn reference_of(&self, piece: usize) -> u64 {
@@ -181,44 +256,100 @@ impl<'a> Trial<'a> {
         self.reference.pointer() + (piece * bytes) as u64
     }
 
-    fn run(
-        &self,
-        piece: usize,
-        rows: usize,
-        algorithm: &Algorithm,
-        out: u64,
-    ) -> Result<(), BackendError> {
+    /// A piece of noise beside the weight.
+    fn of_piece(&self, piece: usize, out: u64) -> Operands {
         let most = COMPARED[COMPARED.len() - 1];
         let first = piece * most * self.shape.inner * self.shape.format.bytes();
-        let operands = Operands {
+        Operands {
             x: self.x + first as u64,
             weight: self.weight.data.pointer(),
             out,
-        };
-        let problem = Problem::new(self.shape, rows)?;
-        self.library.start(&problem, algorithm, operands, false)
+        }
     }
 
-    /// Whether the first `rows` of each piece of the reference come out again.
+    fn run(
+        &self,
+        operands: Operands,
+        rows: usize,
+        algorithm: &Algorithm,
+        add: bool,
+    ) -> Result<(), BackendError> {
+        let problem = Problem::new(self.shape, rows)?;
+        self.library.start(&problem, algorithm, operands, add)
+    }
+
+    /// Whether the first `rows` of each piece of the reference come out again, and those that are
+    /// added to something.
     fn repeats(&mut self, rows: usize, algorithm: &Algorithm) -> Result<bool, BackendError> {
         debug_assert!(self.pieces * rows <= self.noise.rows, "rows of noise");
-        let device = &self.products.kernels.device;
-        let count = device.upload(&[0_u32], Purpose::Staging)?;
-        let function = self.products.kernels.get("compare")?;
-        // Columns are a multiple of 16, so 16-bit outputs are whole words.
-        let words = (rows * self.shape.columns * self.shape.out.bytes() / 4) as i64;
+        let differing = Differing::new(self.products)?;
+        let found = self.found.pointer();
         for piece in 0..self.pieces {
             self.found.fill(0xff)?;
-            self.run(piece, rows, algorithm, self.found.pointer())?;
-            let (a, b, to) = (
-                self.reference_of(piece),
-                self.found.pointer(),
-                count.pointer(),
-            );
-            // SAFETY: both outputs hold at least `words` words.
-            unsafe { launch!(device, function, (1024, 1, 1), 256, 0; a, b, words, to) }?;
+            self.run(self.of_piece(piece, found), rows, algorithm, false)?;
+            differing.count(self.reference_of(piece), found, self.words(rows))?;
         }
-        Ok(count.read::<u32>(1)? == [0])
+        if let Some(added) = &self.reference_added {
+            self.found.fill(ADDED_TO)?;
+            self.run(self.of_piece(0, found), rows, algorithm, true)?;
+            differing.count(added.pointer(), found, self.words(rows))?;
+        }
+        differing.is_none()
+    }
+
+    /// Whether the reference comes out again and again in a pass of `rows` rows.
+    fn repeats_long(&mut self, rows: usize, algorithm: &Algorithm) -> Result<bool, BackendError> {
+        if !self.library.accepts(self.shape, rows, algorithm)? {
+            return Ok(false);
+        }
+        let differing = Differing::new(self.products)?;
+        let operands = Operands {
+            x: self.long.x.pointer(),
+            weight: self.weight.data.pointer(),
+            out: self.long.out.pointer(),
+        };
+        let adds = [Some(&self.reference), self.reference_added.as_ref()];
+        for (add, reference) in [false, true].into_iter().zip(adds) {
+            let Some(reference) = reference else { continue };
+            self.long.out.fill(if add { ADDED_TO } else { 0xff })?;
+            self.run(operands, rows, algorithm, add)?;
+            for first in (0..rows).step_by(PERIOD) {
+                let at = operands.out + 4 * self.words(first) as u64;
+                let words = self.words(PERIOD.min(rows - first));
+                differing.count(reference.pointer(), at, words)?;
+            }
+        }
+        differing.is_none()
+    }
+
+    /// Words of 32 bits of `rows` rows of output: columns are a multiple of 16.
+    fn words(&self, rows: usize) -> i64 {
+        (rows * self.shape.columns * self.shape.out.bytes() / 4) as i64
+    }
+}
+
+/// Counts words that differ.
+struct Differing<'a> {
+    products: &'a Products,
+    count: Buffer,
+}
+
+impl<'a> Differing<'a> {
+    fn new(products: &'a Products) -> Result<Self, BackendError> {
+        let count = products.kernels.device.upload(&[0_u32], Purpose::Staging)?;
+        Ok(Differing { products, count })
+    }
+
+    /// Compares `words` words at two addresses.
+    fn count(&self, a: u64, b: u64, words: i64) -> Result<(), BackendError> {
+        let kernels = &self.products.kernels;
+        let (function, to) = (kernels.get("compare")?, self.count.pointer());
+        // SAFETY: both outputs hold at least `words` words.
+        unsafe { launch!(kernels.device, function, (1024, 1, 1), 256, 0; a, b, words, to) }
+    }
+
+    fn is_none(&self) -> Result<bool, BackendError> {
+        Ok(self.count.read::<u32>(1)? == [0])
     }
 }
 
