@@ -2,7 +2,7 @@
 
 mod document;
 mod notes;
-mod number;
+pub(super) mod number;
 mod sentence;
 mod text;
 
