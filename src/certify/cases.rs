@@ -197,11 +197,12 @@ pub fn questions(
     let (bytes, _) = dir.file_bytes(&file.path)?;
     let lines = bytes.split(|&byte| byte == b'\n').enumerate().skip(1);
     for (at, line) in lines.filter(|(_, line)| !line.is_empty()) {
-        let case: PanelCase = serde_json::from_slice(line).map_err(|error| CertifyError::Panel {
-            place: format!("{}:{}", file.path, at + 1),
-            found: error.to_string(),
-            expected: "a case".to_owned(),
-        })?;
+        let case: PanelCase =
+            serde_json::from_slice(line).map_err(|error| CertifyError::Panel {
+                place: format!("{}:{}", file.path, at + 1),
+                found: error.to_string(),
+                expected: "a case".to_owned(),
+            })?;
         if !cases.contains(case.case.as_str()) {
             continue;
         }

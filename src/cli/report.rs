@@ -44,6 +44,7 @@ struct Held {
 /// that cannot be written (4).
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let dir = RunDir::open(&args.run).map_err(store_failure)?;
+    refuse_in_run(&args.out, &dir)?;
     let (held, missing) = certificates(&dir)?;
     if held.is_empty() {
         let run = args.run.display();
@@ -53,13 +54,18 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         )));
     }
     let page = page(&dir, &held, &missing, args.flips)?;
-    refuse_in_run(&args.out, &dir)?;
     write_atomic(&args.out, page.as_bytes()).map_err(store_failure)?;
     let failed = held.iter().filter(|held| !held.mismatches.is_empty());
-    let failed: Vec<&str> = failed.map(|it| it.certificate.recipe.name.as_str()).collect();
+    let failed: Vec<&str> = failed
+        .map(|it| it.certificate.recipe.name.as_str())
+        .collect();
     let shown = args.out.display();
     let count = held.len();
-    let noun = if count == 1 { "certificate" } else { "certificates" };
+    let noun = if count == 1 {
+        "certificate"
+    } else {
+        "certificates"
+    };
     writeln!(out, "{shown}: {count} {noun}, {} bytes", page.len())?;
     if failed.is_empty() {
         return Ok(Exit::Holds);
@@ -94,12 +100,7 @@ fn certificates(dir: &RunDir) -> Result<(Vec<Held>, Vec<String>), Failure> {
     Ok((held, missing))
 }
 
-fn page(
-    dir: &RunDir,
-    held: &[Held],
-    missing: &[String],
-    flips: usize,
-) -> Result<String, Failure> {
+fn page(dir: &RunDir, held: &[Held], missing: &[String], flips: usize) -> Result<String, Failure> {
     let evidence = evidence(dir)?;
     let cases: Vec<Result<Vec<PairedPanel<'_>>, String>> =
         held.iter().map(|held| cases(held, &evidence)).collect();

@@ -14,12 +14,18 @@ const HOSTILE: [&str; 6] = [
     "<meta http-equiv=refresh content='0;url=http://evil.test/'>",
 ];
 
-fn hostile(synthetic: &Synthetic) {
-    for (arm, panel) in [("native", "math"), ("SF", "math"), ("SF", "retrieval-512")] {
+pub fn hostile(synthetic: &Synthetic) {
+    let arms = [
+        ("native", "math", 0),
+        ("native-aa", "math", 0),
+        ("SF", "math", 1),
+        ("SF", "retrieval-512", 2),
+    ];
+    for (arm, panel, offset) in arms {
         change_records(synthetic, arm, panel, |at, record| {
             let output = record["output"].as_str().unwrap().to_owned();
-            let arm_says = HOSTILE[(at + arm.len()) % HOSTILE.len()];
-            record["output"] = format!("{arm_says}\n{output}").into();
+            let says = HOSTILE[(at + offset) % HOSTILE.len()];
+            record["output"] = format!("{says}\n{output}").into();
         });
     }
     change_document(synthetic.run().join("run.json"), |manifest| {
@@ -35,17 +41,33 @@ fn hostile_texts_stay_texts() {
     let synthetic = Synthetic::new();
     hostile(&synthetic);
     let page = page(&synthetic.run());
-    for tag in ["<script", "<img", "<a href='", "<svg onload", "<meta http-equiv=refresh", "<!--"] {
+    for tag in [
+        "<script",
+        "<img",
+        "<a href='",
+        "<svg onload",
+        "<meta http-equiv=refresh",
+        "<!--",
+    ] {
         assert!(!page.contains(tag), "{tag}");
     }
     assert_eq!(page.matches("</style>").count(), 1);
-    assert_eq!(page.matches("</title>").count(), page.matches("<title>").count());
+    assert_eq!(
+        page.matches("</title>").count(),
+        page.matches("<title>").count()
+    );
     // What was said is still there to be read.
     assert!(page.contains("&lt;script&gt;document.title = &#x27;owned&#x27;"));
     assert!(page.contains("{{ 7 * 7 }} {% raw %} &amp;amp; &amp;#x3c;b&amp;gt;"));
     assert!(page.contains("\u{27e8}U+0000\u{27e9}\u{27e8}U+0001\u{27e9}\u{27e8}U+007F\u{27e9}"));
     assert!(page.contains("\u{27e8}U+202E\u{27e9}desrever\u{27e8}U+202C\u{27e9}"));
-    assert!(page.contains("\u{1f469}\u{200d}\u{1f4bb} \u{5e9}\u{5dc}\u{5d5}\u{5dd} naïve 日本語"));
+    for whole in [
+        "\u{1f469}\u{200d}\u{1f4bb}",
+        "\u{5e9}\u{5dc}\u{5d5}\u{5dd}",
+        "naïve 日本語",
+    ] {
+        assert!(page.contains(whole), "{whole}");
+    }
     let unseen = |char: char| char.is_control() && char != '\n' && char != '\t';
     let bidi = |char: char| matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     assert!(!page.chars().any(|char| unseen(char) || bidi(char)));
@@ -62,5 +84,9 @@ fn endless_answers_do_not_make_an_endless_page() {
     assert_eq!(certify(&synthetic.run()).code, 0);
     let page = page(&synthetic.run());
     assert!(page.contains("characters left out"));
-    assert!(page.len() < before + 100_000, "{} after {before}", page.len());
+    assert!(
+        page.len() < before + 100_000,
+        "{} after {before}",
+        page.len()
+    );
 }

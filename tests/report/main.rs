@@ -42,7 +42,12 @@ fn kvassay(args: &[&str]) -> Done {
 /// Writes the page of a run beside it.
 fn report(run: &Path, more: &[&str]) -> (Done, String) {
     let out = run.with_file_name("page.html");
-    let mut args = vec!["report", run.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let mut args = vec![
+        "report",
+        run.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+    ];
     args.extend(more);
     let done = kvassay(&args);
     let page = fs::read_to_string(&out).unwrap();
@@ -57,7 +62,12 @@ fn page(run: &Path) -> String {
 }
 
 /// Changes every record of an arm on a panel, and issues the certificates again.
-fn change_records(synthetic: &Synthetic, arm: &str, panel: &str, change: impl Fn(usize, &mut Value)) {
+fn change_records(
+    synthetic: &Synthetic,
+    arm: &str,
+    panel: &str,
+    change: impl Fn(usize, &mut Value),
+) {
     let path = synthetic.run().join(format!("arms/{arm}/{panel}.jsonl"));
     let text = fs::read_to_string(&path).unwrap();
     let lines = text.lines().enumerate().map(|(at, line)| {

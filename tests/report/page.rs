@@ -40,14 +40,24 @@ fn the_page_asks_for_nothing_and_runs_nothing() {
         let target = &target[1];
         assert!(target.starts_with('#') || target == "data:,", "{target}");
     }
-    for word in ["<script", "<iframe", "<object", "@import", "url(", " style=", " on"] {
+    for word in [
+        "<script", "<iframe", "<object", "@import", "url(", " style=", " on",
+    ] {
         let found = page.to_lowercase().matches(word).count();
-        let text = if word == " on" { page.matches(" on=").count() } else { found };
+        let text = if word == " on" {
+            page.matches(" on=").count()
+        } else {
+            found
+        };
         assert_eq!(text, 0, "{word}");
     }
     let anchors = regex::Regex::new(r##"href="#([^"]+)""##).unwrap();
     for anchor in anchors.captures_iter(&page) {
-        assert!(page.contains(&format!("id=\"{}\"", &anchor[1])), "{}", &anchor[1]);
+        assert!(
+            page.contains(&format!("id=\"{}\"", &anchor[1])),
+            "{}",
+            &anchor[1]
+        );
     }
 }
 
@@ -101,16 +111,29 @@ fn unsupported_arms_and_incomplete_evidence_are_shown() {
 fn imported_outcomes_are_descriptive_and_have_no_cache() {
     let folder = tempfile::tempdir().unwrap();
     let pairs = folder.path().join("pairs.csv");
-    fs::write(&pairs, "id,old,new\na,1,1\nb,1,0\nc,0,1\nd,1,1\n").unwrap();
+    fs::write(&pairs, "case,old,new\na,1,1\nb,1,0\nc,0,1\nd,1,1\n").unwrap();
     let run = folder.path().join("run");
     let import = |run: &Path| {
         kvassay(&[
-            "import", "csv", "--pairs", pairs.to_str().unwrap(), "--native-column", "old",
-            "--candidate-column", "new", "--out", run.to_str().unwrap(),
+            "import",
+            "csv",
+            "--pairs",
+            pairs.to_str().unwrap(),
+            "--native-column",
+            "old",
+            "--candidate-column",
+            "new",
+            "--out",
+            run.to_str().unwrap(),
         ])
     };
     let done = import(&run);
-    assert!(run.join("certificates").exists(), "{}{}", done.out, done.err);
+    assert!(
+        run.join("certificates").exists(),
+        "{}{}",
+        done.out,
+        done.err
+    );
     let page = page(&run);
     assert!(page.contains("Nothing is known of the cache"));
     assert!(page.contains("The records hold no text."));

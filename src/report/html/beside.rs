@@ -50,7 +50,10 @@ pub(super) fn degradation(protocol: &Protocol, certificates: &[&Certificate]) ->
     let endpoints: Vec<String> = protocol.panels.iter().map(|it| it.panel_name()).collect();
     let rows = certificates.iter().map(|certificate| {
         let cells = endpoints.iter().map(|endpoint| {
-            let found = certificate.degradation.iter().find(|it| it.endpoint == *endpoint);
+            let found = certificate
+                .degradation
+                .iter()
+                .find(|it| it.endpoint == *endpoint);
             DegradationCell {
                 endpoint: endpoint.clone(),
                 established: found.is_some_and(|it| it.established),
@@ -282,7 +285,9 @@ pub(super) fn engagement_notes(certificates: &[&Certificate]) -> Vec<Said> {
     said(certificates, |it| match &it.engagement {
         None => vec!["There is no proof that the recipe was engaged.".to_owned()],
         Some(engagement) => {
-            let unit = engagement.unit_scales.then_some("Every scale is exactly 1.0.");
+            let unit = engagement
+                .unit_scales
+                .then_some("Every scale is exactly 1.0.");
             let same = (!engagement.differs_from_native)
                 .then_some("No stored element differs from native storage.");
             unit.into_iter().chain(same).map(str::to_owned).collect()
@@ -315,7 +320,9 @@ pub(super) fn resources(certificates: &[&Certificate]) -> Vec<ResourceRow> {
     for certificate in certificates {
         arms.extend(&certificate.resources);
     }
-    arms.into_iter().map(|(arm, it)| resource_row(arm, it)).collect()
+    arms.into_iter()
+        .map(|(arm, it)| resource_row(arm, it))
+        .collect()
 }
 
 fn resource_row(arm: &str, summary: &ResourceSummary) -> ResourceRow {

@@ -11,7 +11,11 @@ pub(super) fn minus(text: &str) -> String {
 /// A proportion in per cent, two decimals: `0.46%`.
 pub(super) fn percent(proportion: f64) -> String {
     let text = format!("{:.2}%", 100.0 * proportion);
-    minus(text.strip_prefix('-').filter(|rest| *rest == "0.00%").unwrap_or(&text))
+    minus(
+        text.strip_prefix('-')
+            .filter(|rest| *rest == "0.00%")
+            .unwrap_or(&text),
+    )
 }
 
 /// [`percent`] with its sign, which 0 does not have.
@@ -85,12 +89,19 @@ pub(super) fn verdict(verdict: Verdict) -> (&'static str, &'static str, &'static
     }
 }
 
-/// Why an objective has its verdict, reason and sentence; `None` for a pass.
+/// A verdict with its reason and sentence; `None` for a pass.
 pub(super) fn why(result: &ObjectiveResult) -> Option<String> {
-    match (&result.reason, &result.detail) {
-        (Some(reason), Some(detail)) => Some(format!("{reason}: {detail}")),
-        (one, other) => one.clone().or_else(|| other.clone()),
+    if result.verdict == Verdict::Pass {
+        return None;
     }
+    let mut text = verdict(result.verdict).1.to_owned();
+    if let Some(reason) = &result.reason {
+        text.push_str(&format!(" ({reason})"));
+    }
+    if let Some(detail) = &result.detail {
+        text.push_str(&format!(": {detail}"));
+    }
+    Some(text)
 }
 
 #[cfg(test)]

@@ -90,7 +90,9 @@ pub(super) fn lists(
 ) -> Vec<FlipList> {
     let name = &certificate.certificate.recipe.name;
     let lists = certificate.paired().filter(|paired| has_answers(paired));
-    lists.map(|paired| list(name, paired, questions, most)).collect()
+    lists
+        .map(|paired| list(name, paired, questions, most))
+        .collect()
 }
 
 /// Cases of which a report with `most` flips per list shows the question, by panel.
@@ -247,9 +249,13 @@ mod tests {
 
     #[test]
     fn the_first_differing_token_is_named_from_one() {
-        let difference = |one: &[u32], other: &[u32]| first_difference(&record(one), &record(other));
+        let difference =
+            |one: &[u32], other: &[u32]| first_difference(&record(one), &record(other));
         let expected = "token 2: id 6 against id 7";
-        assert_eq!(difference(&[5, 6, 2], &[5, 7, 2]).as_deref(), Some(expected));
+        assert_eq!(
+            difference(&[5, 6, 2], &[5, 7, 2]).as_deref(),
+            Some(expected)
+        );
         let expected = "token 3: no token against id 2";
         assert_eq!(difference(&[5, 6], &[5, 6, 2]).as_deref(), Some(expected));
         assert_eq!(difference(&[5], &[5]), None);

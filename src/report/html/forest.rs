@@ -179,7 +179,7 @@ fn caption(rule: &RuleResult) -> String {
     };
     format!(
         "Dot: {what}. Bar: its one-sided {side} bound ({}, alpha {alpha}), which must be {below} \
-         {limit}.",
+         {limit}. An arrow points to what lies beyond the axis.",
         rule.method
     )
 }

@@ -51,13 +51,19 @@ pub(super) fn facts(run: &HtmlRun<'_>) -> Vec<Fact> {
     facts.push(Fact::new("worker", worker.kind.clone()));
     facts.push(Fact::new("device", worker.device.clone()));
     facts.push(Fact::new("arithmetic", worker.arithmetic.clone()));
-    facts.push(Fact::new("protocol", format!("{}: {}", protocol.name, protocol.description)));
+    facts.push(Fact::new(
+        "protocol",
+        format!("{}: {}", protocol.name, protocol.description),
+    ));
     facts.push(Fact::digest("protocol digest", &manifest.protocol_sha256));
     facts.push(Fact::new("family alpha", small(protocol.family_alpha)));
     facts.push(Fact::new("required objective", protocol.required.name()));
     facts.push(Fact::new("controls", protocol.controls.join(", ")));
     if let Some(limit) = manifest.limit {
-        facts.push(Fact::new("cut short", format!("--limit {limit} cases per panel")));
+        facts.push(Fact::new(
+            "cut short",
+            format!("--limit {limit} cases per panel"),
+        ));
     }
     facts.push(Fact::new("run by", tool(&manifest.tool)));
     facts
@@ -134,7 +140,10 @@ pub(super) fn import(report: Option<&ImportReport>) -> Vec<Fact> {
     let disagreements = report.parser_disagreements.len();
     facts.push(Fact::new(
         "own parser",
-        format!("{} compared, {disagreements} disagree", count(report.parser_compared)),
+        format!(
+            "{} compared, {disagreements} disagree",
+            count(report.parser_compared)
+        ),
     ));
     facts
 }

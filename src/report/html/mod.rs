@@ -24,7 +24,9 @@ mod verdicts;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, Output, State, UndefinedBehavior, Value, escape_formatter};
+use minijinja::{
+    AutoEscape, Environment, Output, State, UndefinedBehavior, Value, escape_formatter,
+};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -111,7 +113,9 @@ pub fn render_html(run: &HtmlRun<'_>) -> Result<String, HtmlError> {
         tool: ToolIdentity::current(),
         run: RunView::new(run),
     };
-    Ok(environment.get_template("page.html")?.render(Serde(&page))?)
+    Ok(environment
+        .get_template("page.html")?
+        .render(Serde(&page))?)
 }
 
 /// Writes a value: what is markup of the page as it is, texts visibly and escaped.

@@ -4,9 +4,7 @@ use serde::Serialize;
 
 use crate::schema::{Certificate, FileDigest, ToolIdentity, Verdict};
 
-use super::beside::{
-    self, CountRow, DegradationTable, EngagementRow, MemoryTable, ResourceRow,
-};
+use super::beside::{self, CountRow, DegradationTable, EngagementRow, MemoryTable, ResourceRow};
 use super::depth::{self, DepthTable};
 use super::flips::{self, FlipList};
 use super::forest::{Forest, forests};
@@ -130,7 +128,9 @@ impl<'a> RunView<'a> {
 fn headline(certificates: &[&Certificate]) -> String {
     let all = certificates.len();
     let passed = |verdict: fn(&Certificate) -> Verdict| {
-        let held = certificates.iter().filter(|it| verdict(it) == Verdict::Pass);
+        let held = certificates
+            .iter()
+            .filter(|it| verdict(it) == Verdict::Pass);
         held.count()
     };
     let preservation = passed(|it| it.objectives.preservation.verdict);
@@ -142,7 +142,10 @@ fn headline(certificates: &[&Certificate]) -> String {
 }
 
 fn checks(run: &HtmlRun<'_>) -> Checks {
-    let failed = run.certificates.iter().filter(|it| !it.mismatches.is_empty());
+    let failed = run
+        .certificates
+        .iter()
+        .filter(|it| !it.mismatches.is_empty());
     let failed: Vec<FailedCheck> = failed.map(failed_check).collect();
     let current = ToolIdentity::current();
     let mut issued_by: Vec<String> = Vec::new();

@@ -95,8 +95,12 @@ pub(super) fn strips(certificates: &[HtmlCertificate<'_>], controls: usize) -> V
 fn strips_of(panel: &str, certificates: &[HtmlCertificate<'_>], controls: usize) -> Strips {
     let lists: Vec<(&HtmlCertificate<'_>, &PairedPanel<'_>)> = certificates
         .iter()
-        .flat_map(|certificate| certificate.paired().map(move |paired| (certificate, paired)))
-        .filter(|(_, paired)| paired.panel == panel)
+        .flat_map(|certificate| {
+            certificate
+                .paired()
+                .map(move |paired| (certificate, paired))
+        })
+        .filter(|(_, paired)| paired.panel == panel && !paired.cases.is_empty())
         .collect();
     let spreads: Vec<f64> = lists.iter().map(|(_, paired)| spread(paired)).collect();
     let axis = Axis::around_zero(&spreads);

@@ -58,7 +58,10 @@ pub(super) struct Excerpt {
 
 /// The first `most` characters of a text.
 pub(super) fn excerpt(text: &str, most: usize) -> Excerpt {
-    let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
+    let end = text
+        .char_indices()
+        .nth(most)
+        .map_or(text.len(), |(at, _)| at);
     Excerpt {
         text: text[..end].to_owned(),
         left_out: text[end..].chars().count(),
@@ -138,7 +141,11 @@ fn side(text: &str, common: usize, start: usize) -> Side {
 
 /// A blank at the end of a mark is what differs: it must be seen.
 fn shown_blank(mark: &str) -> String {
-    for (blank, sign) in [('\n', "\u{21b5}\n"), (' ', "\u{2423}"), ('\t', "\u{21e5}\t")] {
+    for (blank, sign) in [
+        ('\n', "\u{21b5}\n"),
+        (' ', "\u{2423}"),
+        ('\t', "\u{21e5}\t"),
+    ] {
         if let Some(rest) = mark.strip_suffix(blank) {
             return format!("{rest}{sign}");
         }
@@ -163,7 +170,10 @@ mod tests {
         assert_eq!(visible("a\u{0}b"), "a\u{27e8}U+0000\u{27e9}b");
         assert_eq!(visible("\u{202e}x"), "\u{27e8}U+202E\u{27e9}x");
         assert_eq!(visible("\r"), "\u{27e8}U+000D\u{27e9}");
-        assert_eq!(visible("\u{feff}\u{fffe}\u{1ffff}").matches("U+").count(), 3);
+        assert_eq!(
+            visible("\u{feff}\u{fffe}\u{1ffff}").matches("U+").count(),
+            3
+        );
         for whole in ["قال", "\u{1f469}\u{200d}\u{1f4bb}", "naïve", "日本"] {
             assert_eq!(visible(whole), whole);
         }

@@ -110,9 +110,9 @@ fn columns(panel: &str) -> Vec<Column> {
                 let right = count(rule.candidate_correct.unwrap_or(0));
                 format!("{right}/{}", count(rule.pairs))
             }),
-            column("lost/gained".to_owned(), "gross_loss", false, |rule| {
+            column("lost, gained".to_owned(), "gross_loss", false, |rule| {
                 let of = |it: Option<u64>| count(it.unwrap_or(0));
-                format!("{}/{}", of(rule.lost), of(rule.gained))
+                format!("{}, {}", of(rule.lost), of(rule.gained))
             }),
             column("gross loss, bound".to_owned(), "gross_loss", true, |rule| {
                 percent(rule.bound)
@@ -124,7 +124,9 @@ fn columns(panel: &str) -> Vec<Column> {
     }
     if panel.starts_with("nll") {
         let heading = format!("{panel}, bound");
-        return vec![column(heading, "nll", true, |rule| of_rule(rule, rule.bound))];
+        return vec![column(heading, "nll", true, |rule| {
+            of_rule(rule, rule.bound)
+        })];
     }
     let heading = format!("{panel} lost, bound");
     vec![column(heading, "retrieval", true, |rule| {
@@ -202,7 +204,7 @@ pub(super) fn reasons(certificates: &[&Certificate]) -> Vec<Said> {
     let mut all = said(certificates, |it| {
         let objectives = &it.objectives;
         let (one, other) = (&objectives.preservation, &objectives.aggregate);
-        match (not_passed(one), not_passed(other)) {
+        match (figures::why(one), figures::why(other)) {
             (Some(why), Some(same)) if why == same => {
                 vec![format!("preservation and aggregate {why}")]
             }
@@ -216,11 +218,6 @@ pub(super) fn reasons(certificates: &[&Certificate]) -> Vec<Said> {
     all.extend(said(certificates, |it| outlooks(&it.objectives)));
     all.extend(said(certificates, |it| influences(&it.objectives)));
     all
-}
-
-fn not_passed(result: &ObjectiveResult) -> Option<String> {
-    let why = figures::why(result)?;
-    Some(format!("{}: {why}", figures::verdict(result.verdict).1))
 }
 
 /// One rule with everything that its certificate says of it.
@@ -285,7 +282,11 @@ fn rule_row(certificate: &Certificate, rule: &RuleResult) -> RuleRow {
         limit: limit(rule.limit),
         alpha: small(rule.alpha),
         method: match rule.monte_carlo_se {
-            Some(error) => format!("{}, Monte-Carlo error {}", rule.method, percent_error(error)),
+            Some(error) => format!(
+                "{}, Monte-Carlo error {}",
+                rule.method,
+                percent_error(error)
+            ),
             None => rule.method.clone(),
         },
         holds: rule.pass,
