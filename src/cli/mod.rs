@@ -50,7 +50,7 @@ enum Command {
     Certify(certify::Args),
     /// Contrasts between the recipes of a run, or of one run per model.
     Compare(compare::Args),
-    /// Show the certificates of a run as one HTML file.
+    /// Show the certificates of a run, or of one run per model, as one HTML file.
     Report(report::Args),
     /// Check a certificate against its run, or by its own figures.
     Verify(verify::Args),

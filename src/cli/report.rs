@@ -1,4 +1,4 @@
-//! `kvassay report`: the certificates of a run as one HTML file.
+//! `kvassay report`: the certificates of runs as one HTML file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use anyhow::{Context, anyhow};
 use clap::Args as ClapArgs;
 
 use crate::certify::verify::{self, Disagreement};
-use crate::certify::{self, Evidence, PairedPanel};
-use crate::report::{self, HtmlCertificate, HtmlRun, Questions};
+use crate::certify::{self, Comparison, ContrastError, Evidence, GivenRun, PairedPanel};
+use crate::report::{self, HtmlCertificate, HtmlReport, HtmlRun, Questions};
 use crate::schema::{ArmRole, Certificate, FileDigest};
 use crate::store::{RunDir, StoreError, write_atomic};
 
@@ -18,9 +18,9 @@ use super::{Exit, Failure, qualify};
 /// Arguments of `kvassay report`.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// Run directory with certificates.
-    #[arg(value_name = "RUN")]
-    run: PathBuf,
+    /// Run directories with certificates.
+    #[arg(value_name = "RUN", required = true)]
+    runs: Vec<PathBuf>,
     /// Where the page is written; an older one is replaced.
     #[arg(long, value_name = "FILE.html")]
     out: PathBuf,
@@ -29,53 +29,74 @@ pub struct Args {
     flips: usize,
 }
 
-/// A certificate of the run, and what its check found.
+/// A certificate of a run, and what its check found.
 struct Held {
     certificate: Certificate,
     file: FileDigest,
     mismatches: Vec<Disagreement>,
 }
 
-/// Checks every certificate of the run against its records and writes the page. It exits 0 where
+/// A run with everything that its part of the page rests on.
+struct Loaded {
+    dir: RunDir,
+    held: Vec<Held>,
+    missing: Vec<String>,
+    /// The run's evidence, or why it contradicts itself: certificates are shown all the same.
+    evidence: Result<Evidence, String>,
+}
+
+/// Checks every certificate of the runs against its records and writes the page. It exits 0 where
 /// all of them follow from the records; the page is written either way and says what does not.
 ///
 /// # Errors
 /// [`Failure`]: no run, no certificates, or a file that cannot be read as what it is (2), a page
 /// that cannot be written (4).
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
-    let dir = RunDir::open(&args.run).map_err(store_failure)?;
-    refuse_in_run(&args.out, &dir)?;
-    let (held, missing) = certificates(&dir)?;
-    if held.is_empty() {
-        let run = args.run.display();
-        return Err(Failure::input(anyhow!(
-            "no certificates in {}; run `kvassay certify {run}`",
-            args.run.join("certificates").display()
-        )));
-    }
-    let page = page(&dir, &held, &missing, args.flips)?;
+    let loaded = args.runs.iter().map(|run| load(run, &args.out));
+    let runs = loaded.collect::<Result<Vec<Loaded>, Failure>>()?;
+    let page = page(&runs, args.flips)?;
     write_atomic(&args.out, page.as_bytes()).map_err(store_failure)?;
-    let failed = held.iter().filter(|held| !held.mismatches.is_empty());
-    let failed: Vec<&str> = failed
-        .map(|it| it.certificate.recipe.name.as_str())
-        .collect();
-    let shown = args.out.display();
-    let count = held.len();
+    let held: Vec<&Held> = runs.iter().flat_map(|run| &run.held).collect();
+    let (shown, count) = (args.out.display(), held.len());
     let noun = if count == 1 {
         "certificate"
     } else {
         "certificates"
     };
     writeln!(out, "{shown}: {count} {noun}, {} bytes", page.len())?;
+    let failed = held.iter().filter(|held| !held.mismatches.is_empty());
+    let failed: Vec<&str> = failed
+        .map(|held| held.certificate.recipe.name.as_str())
+        .collect();
     if failed.is_empty() {
         return Ok(Exit::Holds);
     }
     writeln!(
         out,
-        "MISMATCH: the run's records do not give the certificates of {}: the page says where",
+        "MISMATCH: the records do not give the certificates of {}: the page says where",
         failed.join(", ")
     )?;
     Ok(Exit::Mismatch)
+}
+
+/// Reads a run and checks its certificates.
+fn load(run: &Path, out: &Path) -> Result<Loaded, Failure> {
+    let dir = RunDir::open(run).map_err(store_failure)?;
+    refuse_in_run(out, &dir)?;
+    let (held, missing) = certificates(&dir)?;
+    if held.is_empty() {
+        let shown = run.display();
+        return Err(Failure::input(anyhow!(
+            "no certificates in {}; run `kvassay certify {shown}`",
+            run.join("certificates").display()
+        )));
+    }
+    Ok(Loaded {
+        evidence: evidence(&dir)?,
+        dir,
+        held,
+        missing,
+    })
 }
 
 /// The certificates of the candidate arms, checked, and the arms that have none.
@@ -100,40 +121,88 @@ fn certificates(dir: &RunDir) -> Result<(Vec<Held>, Vec<String>), Failure> {
     Ok((held, missing))
 }
 
-fn page(dir: &RunDir, held: &[Held], missing: &[String], flips: usize) -> Result<String, Failure> {
-    let evidence = evidence(dir)?;
-    let cases: Vec<Result<Vec<PairedPanel<'_>>, String>> =
-        held.iter().map(|held| cases(held, &evidence)).collect();
+fn page(runs: &[Loaded], flips: usize) -> Result<String, Failure> {
+    let cases: Vec<Vec<Cases<'_>>> = runs
+        .iter()
+        .map(|run| run.held.iter().map(|held| cases(held, run)).collect())
+        .collect();
+    let mut questions = Vec::new();
+    for (run, cases) in runs.iter().zip(&cases) {
+        questions.push(questions_of(run, cases, flips)?);
+    }
+    let certificates: Vec<Vec<HtmlCertificate<'_>>> = runs
+        .iter()
+        .zip(&cases)
+        .map(|(run, cases)| run.held.iter().zip(cases).map(shown).collect())
+        .collect();
+    let parts = runs.iter().zip(&certificates).zip(&questions);
+    let parts: Vec<HtmlRun<'_>> = parts
+        .map(|((run, certificates), questions)| HtmlRun {
+            manifest: run.dir.manifest(),
+            import: run.evidence.as_ref().ok().and_then(|it| it.import.as_ref()),
+            certificates,
+            missing: &run.missing,
+            questions,
+            flips,
+        })
+        .collect();
+    let contrasts = contrasts(runs);
+    let page = HtmlReport {
+        runs: &parts,
+        contrasts: contrasts.as_ref().map_err(Clone::clone),
+    };
+    report::render_html(&page).map_err(Failure::worker)
+}
+
+/// The cases that a certificate counts, or why they cannot be shown.
+type Cases<'a> = Result<Vec<PairedPanel<'a>>, String>;
+
+fn shown<'a>((held, cases): (&'a Held, &'a Cases<'_>)) -> HtmlCertificate<'a> {
+    HtmlCertificate {
+        certificate: &held.certificate,
+        file: held.file.clone(),
+        mismatches: &held.mismatches,
+        cases: cases.as_deref().map_err(Clone::clone),
+    }
+}
+
+/// What was asked in the cases that the page shows.
+fn questions_of(run: &Loaded, cases: &[Cases<'_>], flips: usize) -> Result<Questions, Failure> {
     let mut questions = Questions::new();
     for paired in cases.iter().flatten() {
         for (panel, cases) in report::shown_flips(paired, flips) {
-            let asked = certify::questions(dir, panel, &cases).map_err(certify_failure)?;
+            let asked = certify::questions(&run.dir, panel, &cases).map_err(certify_failure)?;
             questions.entry(panel.to_owned()).or_default().extend(asked);
         }
     }
-    let certificates: Vec<HtmlCertificate<'_>> = held
-        .iter()
-        .zip(&cases)
-        .map(|(held, cases)| HtmlCertificate {
-            certificate: &held.certificate,
-            file: held.file.clone(),
-            mismatches: &held.mismatches,
-            cases: cases.as_deref().map_err(Clone::clone),
-        })
-        .collect();
-    let import = evidence.as_ref().ok().and_then(|it| it.import.as_ref());
-    let run = HtmlRun {
-        manifest: dir.manifest(),
-        import,
-        certificates: &certificates,
-        missing,
-        questions: &questions,
-        flips,
-    };
-    report::render_html(&run).map_err(Failure::worker)
+    Ok(questions)
 }
 
-/// The run's evidence, or why it contradicts itself: the certificates are shown all the same.
+/// Contrasts between the recipes of the runs, or why there are none. Records that are not those of
+/// the certificates on the page are compared with nothing.
+fn contrasts(runs: &[Loaded]) -> Result<Comparison, String> {
+    let mut given = Vec::new();
+    for (at, run) in runs.iter().enumerate() {
+        let name = format!("run {} ({})", at + 1, run.dir.manifest().model.name);
+        let evidence = run.evidence.as_ref().map_err(Clone::clone)?;
+        if let Some(found) = run.held.iter().find_map(changed_record) {
+            return Err(format!("{name}: {found}"));
+        }
+        given.push((name, evidence));
+    }
+    let given: Vec<GivenRun<'_>> = given
+        .iter()
+        .map(|(run, evidence)| GivenRun { run, evidence })
+        .collect();
+    certify::contrasts(&given, &[]).map_err(|error| match error {
+        // The page has no option that could name some.
+        ContrastError::NothingDeclared { protocol, .. } => {
+            format!("protocol {protocol} declares no contrasts")
+        }
+        other => other.to_string(),
+    })
+}
+
 fn evidence(dir: &RunDir) -> Result<Result<Evidence, String>, Failure> {
     match certify::load(dir) {
         Ok(evidence) => Ok(Ok(evidence)),
@@ -142,21 +211,23 @@ fn evidence(dir: &RunDir) -> Result<Result<Evidence, String>, Failure> {
     }
 }
 
-/// The cases that a certificate counts. Records that are not the ones which it names are not shown
-/// beside it.
-fn cases<'a>(
-    held: &Held,
-    evidence: &'a Result<Evidence, String>,
-) -> Result<Vec<PairedPanel<'a>>, String> {
-    let evidence = evidence.as_ref().map_err(Clone::clone)?;
-    let is_record = |found: &&Disagreement| found.path.starts_with("evidence");
-    if let Some(other) = held.mismatches.iter().find(is_record) {
-        return Err(format!(
-            "the run's files are not the ones that the certificate names ({other})"
-        ));
+/// Records that are not the ones which a certificate names are not shown beside it.
+fn cases<'a>(held: &Held, run: &'a Loaded) -> Cases<'a> {
+    let evidence = run.evidence.as_ref().map_err(Clone::clone)?;
+    if let Some(found) = changed_record(held) {
+        return Err(found);
     }
     certify::paired_cases(&held.certificate.recipe.name, evidence)
         .map_err(|error| error.to_string())
+}
+
+/// The first file of the run that is not the one which the certificate names.
+fn changed_record(held: &Held) -> Option<String> {
+    let mut found = held.mismatches.iter();
+    let other = found.find(|found| found.path.starts_with("evidence"))?;
+    Some(format!(
+        "the run's files are not the ones that the certificate names ({other})"
+    ))
 }
 
 /// A page among the run's files would be in the way of what the run writes there.

@@ -14,7 +14,9 @@ mod text;
 mod tests;
 
 pub use contrast::{COMPARE_SCHEMA, write_comparison_json, write_comparison_text};
-pub use html::{HtmlCertificate, HtmlError, HtmlRun, Questions, render_html, shown_flips};
+pub use html::{
+    HtmlCertificate, HtmlError, HtmlReport, HtmlRun, Questions, render_html, shown_flips,
+};
 pub use progress::Progress;
 pub use summary::{SUMMARY_SCHEMA, Summary};
 pub use text::{TEXT_WIDTH, write_text};

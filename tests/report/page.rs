@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use kvassay::schema::{Protocol, sha256_hex};
+
 use super::synthetic::{Synthetic, usual};
-use super::{certify, change_document, kvassay, page};
+use super::{certify, change_document, kvassay, page, report};
 
 /// Digests change with sources; what stands around them must not.
 fn without_digests(page: &str) -> String {
@@ -88,6 +90,52 @@ fn each_control_has_its_rows() {
 }
 
 #[test]
+fn several_runs_share_a_page_and_contrasts() {
+    let (one, other) = (Synthetic::new(), Synthetic::new());
+    let declare = |synthetic: &Synthetic, model: &str| {
+        change_document(synthetic.run().join("run.json"), |manifest| {
+            manifest["model"]["name"] = model.into();
+            manifest["model"]["weights_sha256"] = sha256_hex(model.as_bytes()).into();
+            manifest["protocol"]["contrasts"] = vec!["AD-SF"].into();
+            let protocol: Protocol = serde_json::from_value(manifest["protocol"].clone()).unwrap();
+            manifest["protocol_sha256"] = protocol.sha256().unwrap().into();
+        });
+        let weights = sha256_hex(model.as_bytes());
+        change_document(synthetic.run().join("calibration.json"), |calibration| {
+            calibration["weights_sha256"] = weights.clone().into();
+        });
+        assert_eq!(certify(&synthetic.run()).code, 0);
+    };
+    declare(&one, "first-model");
+    declare(&other, "second-model");
+    let second = other.run();
+    let (done, page) = report(&one.run(), &[second.to_str().unwrap()]);
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    for model in ["first-model", "second-model"] {
+        assert!(page.contains(&format!("<h1>KV-cache recipes of <bdi>{model}</bdi></h1>")));
+        assert!(page.contains(&format!("data-label=\"model\"><bdi>{model}</bdi>")));
+    }
+    // The protocol's digest is not the one that stood before the first record.
+    assert!(page.contains("badge descriptive"));
+    assert!(page.contains("href=\"#run-2-flips\"") && page.contains("id=\"run-2-flips\""));
+    let anchors = regex::Regex::new("id=\"([^\"]+)\"").unwrap();
+    let mut ids: Vec<&str> = anchors
+        .captures_iter(&page)
+        .map(|found| found.get(1).unwrap().as_str())
+        .collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "every anchor stands once");
+
+    let (done, page) = report(&one.run(), &[one.run().to_str().unwrap()]);
+    assert_eq!(done.code, 0, "{}", done.err);
+    assert!(page.contains("<p>None: <bdi>run 1 (first-model)&#x2f;run.json"));
+    let single = super::page(&Synthetic::new().run());
+    assert!(single.contains("protocol synthetic declares no contrasts"));
+}
+
+#[test]
 fn unsupported_arms_and_incomplete_evidence_are_shown() {
     let synthetic = Synthetic::new();
     let run = synthetic.run();
@@ -138,5 +186,5 @@ fn imported_outcomes_are_descriptive_and_have_no_cache() {
     assert!(page.contains("Nothing is known of the cache"));
     assert!(page.contains("The records hold no text."));
     assert!(page.contains("<dt>harness</dt><dd><bdi>csv</bdi>"));
-    assert!(page.contains("There is no proof that the recipe was engaged."));
+    assert!(page.contains("Nothing was read back from the cache."));
 }

@@ -5,6 +5,7 @@ mod notes;
 pub(super) mod number;
 mod sentence;
 mod text;
+pub(super) mod view;
 
 #[cfg(test)]
 mod tests;

@@ -9,8 +9,8 @@ use crate::report::contrast::number::significant;
 const MARGIN: f64 = 3.0;
 /// Times that the largest spread may exceed the smallest one on a linear axis.
 const LINEAR_SPREAD: f64 = 20.0;
-/// Intervals that a linear axis has, about.
-const INTERVALS: f64 = 4.0;
+/// Intervals that a linear axis has at most.
+const INTERVALS: f64 = 6.0;
 /// Least distance of two labels in per cent of the width: what a label takes on a phone.
 const LABEL_WIDTH: f64 = 12.0;
 

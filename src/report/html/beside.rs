@@ -283,7 +283,7 @@ fn scales(totals: &ComponentTotals) -> Option<String> {
 /// What is to be said of proofs of engagement as a whole.
 pub(super) fn engagement_notes(certificates: &[&Certificate]) -> Vec<Said> {
     said(certificates, |it| match &it.engagement {
-        None => vec!["There is no proof that the recipe was engaged.".to_owned()],
+        None => vec!["Nothing was read back from the cache.".to_owned()],
         Some(engagement) => {
             let unit = engagement
                 .unit_scales

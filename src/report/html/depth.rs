@@ -46,9 +46,12 @@ pub(super) struct DepthCell {
     pub shade: Option<u64>,
 }
 
+/// Recipes with their counts.
+type Arms = Vec<(String, Vec<DepthCounts>)>;
+
 /// A table per retrieval panel and control.
 pub(super) fn tables(certificates: &[HtmlCertificate<'_>], controls: usize) -> Vec<DepthTable> {
-    let mut tables: Vec<(DepthTable, Vec<(String, Vec<DepthCounts>)>)> = Vec::new();
+    let mut tables: Vec<(DepthTable, Arms)> = Vec::new();
     for certificate in certificates {
         for paired in certificate.paired() {
             let counts = by_depth(&paired.cases, STRATA);

@@ -171,7 +171,7 @@ pub(super) fn evidence(certificates: &[HtmlCertificate<'_>]) -> Vec<EvidenceRow>
             }
         }
     }
-    files.sort_by(|(a, _), (b, _)| a.cmp(b));
+    files.sort_by_key(|(file, _)| *file);
     let is_all = |names: &[&str]| names.len() == certificates.len() && names.len() > 1;
     files
         .into_iter()

@@ -1,4 +1,4 @@
-//! A run as one HTML file: certificates, plots, and the cases behind them.
+//! Runs as one HTML file: certificates, plots, and the cases behind them.
 //!
 //! The page is a `minijinja` template with SVG written in it. Two things decide against a plotting
 //! library: its SVG has fixed sizes and colours, so that a page could neither follow the reader's
@@ -16,6 +16,7 @@ mod figures;
 mod flips;
 mod forest;
 mod identity;
+mod rest;
 mod run;
 mod strip;
 mod text;
@@ -30,8 +31,9 @@ use minijinja::{
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::certify::PairedPanel;
 use crate::certify::verify::Disagreement;
+use crate::certify::{Comparison, PairedPanel};
+use crate::report::contrast::view::ContrastView;
 use crate::schema::{Certificate, FileDigest, ImportReport, Manifest, ToolIdentity};
 
 use run::RunView;
@@ -39,8 +41,17 @@ use run::RunView;
 pub use flips::{Questions, shown_flips};
 
 const PAGE: &str = include_str!("page.html");
+const RUN: &str = include_str!("run.html");
 const PLOTS: &str = include_str!("plots.html");
 const STYLE: &str = include_str!("style.css");
+
+/// What a page is about.
+pub struct HtmlReport<'a> {
+    /// The runs, as given.
+    pub runs: &'a [HtmlRun<'a>],
+    /// Contrasts between recipes, or one clause on why there are none to show.
+    pub contrasts: Result<&'a Comparison, String>,
+}
 
 /// A run and what was found when its certificates were checked.
 pub struct HtmlRun<'a> {
@@ -90,14 +101,16 @@ pub struct HtmlError(#[from] minijinja::Error);
 struct Page<'a> {
     style_sha256: String,
     tool: ToolIdentity,
-    run: RunView<'a>,
+    runs: Vec<RunView<'a>>,
+    contrasts: Option<ContrastView>,
+    no_contrasts: Option<&'a str>,
 }
 
-/// The page of a run.
+/// The page of some runs.
 ///
 /// # Errors
 /// [`HtmlError`] where the page's own template fails.
-pub fn render_html(run: &HtmlRun<'_>) -> Result<String, HtmlError> {
+pub fn render_html(report: &HtmlReport<'_>) -> Result<String, HtmlError> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let mut syntax = SyntaxConfig::builder();
@@ -106,12 +119,20 @@ pub fn render_html(run: &HtmlRun<'_>) -> Result<String, HtmlError> {
     environment.set_formatter(format_visibly);
     environment.add_template("style.css", STYLE)?;
     environment.add_template("plots.html", PLOTS)?;
+    environment.add_template("run.html", RUN)?;
     environment.add_template("page.html", PAGE)?;
+    let runs = report.runs.iter().enumerate();
     let page = Page {
         // The template keeps the style's last line feed: the digest is of what stands in the page.
         style_sha256: BASE64_STANDARD.encode(Sha256::digest(STYLE)),
         tool: ToolIdentity::current(),
-        run: RunView::new(run),
+        runs: runs.map(|(at, run)| RunView::new(at, run)).collect(),
+        contrasts: report
+            .contrasts
+            .as_ref()
+            .ok()
+            .map(|it| ContrastView::new(it)),
+        no_contrasts: report.contrasts.as_ref().err().map(String::as_str),
     };
     Ok(environment
         .get_template("page.html")?

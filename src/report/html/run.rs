@@ -9,6 +9,7 @@ use super::depth::{self, DepthTable};
 use super::flips::{self, FlipList};
 use super::forest::{Forest, forests};
 use super::identity::{self, EvidenceRow, Fact, PanelRow};
+use super::rest;
 use super::strip::{Strips, strips};
 use super::text::excerpt;
 use super::verdicts::{self, RuleRow, Said, VerdictTable};
@@ -22,6 +23,8 @@ const MISMATCH: usize = 400;
 /// Everything that the page shows.
 #[derive(Serialize)]
 pub(super) struct RunView<'a> {
+    /// What tells the anchors of this run from those of the runs before it.
+    anchor: String,
     model: &'a str,
     protocol: &'a str,
     protocol_sha256: &'a str,
@@ -40,6 +43,7 @@ pub(super) struct RunView<'a> {
     engagement: Vec<EngagementRow>,
     engagement_notes: Vec<Said>,
     resources: Vec<ResourceRow>,
+    rest: Vec<Said>,
     rules: Vec<RuleRow>,
     facts: Vec<Fact>,
     import: Vec<Fact>,
@@ -87,13 +91,17 @@ struct Recipe<'a> {
 
 impl<'a> RunView<'a> {
     /// What there is to show of a run.
-    pub fn new(run: &'a HtmlRun<'a>) -> Self {
+    pub fn new(at: usize, run: &'a HtmlRun<'a>) -> Self {
         let manifest = run.manifest;
         let protocol = &manifest.protocol;
         let held = run.certificates;
         let certificates: Vec<&Certificate> = held.iter().map(|it| it.certificate).collect();
         let controls = protocol.controls.len();
         RunView {
+            anchor: match at {
+                0 => String::new(),
+                _ => format!("run-{}-", at + 1),
+            },
             model: &manifest.model.name,
             protocol: &protocol.name,
             protocol_sha256: &manifest.protocol_sha256,
@@ -112,6 +120,7 @@ impl<'a> RunView<'a> {
             engagement: beside::engagement(&certificates),
             engagement_notes: beside::engagement_notes(&certificates),
             resources: beside::resources(&certificates),
+            rest: verdicts::said(&certificates, rest::lines),
             rules: verdicts::rule_rows(&certificates),
             facts: identity::facts(run),
             import: identity::import(run.import),
