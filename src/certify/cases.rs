@@ -9,7 +9,7 @@ use super::CertifyError;
 use super::arms::Trial;
 use super::evidence::{Evidence, GoldCase, PanelGold};
 use super::outcomes::{Outcome, Place, outcomes};
-use super::rescore::FrozenParsers;
+use super::rescore::{FrozenParsers, Rescore};
 
 /// A candidate and one of its controls on one panel.
 #[derive(Clone, Debug)]
@@ -78,16 +78,28 @@ pub fn paired_cases<'a>(
     candidate: &str,
     evidence: &'a Evidence,
 ) -> Result<Vec<PairedPanel<'a>>, CertifyError> {
+    paired_cases_with(candidate, evidence, &FrozenParsers)
+}
+
+/// As [`paired_cases`], with outputs scored by `scorer`.
+///
+/// # Errors
+/// As [`paired_cases`].
+pub(super) fn paired_cases_with<'a>(
+    candidate: &str,
+    evidence: &'a Evidence,
+    scorer: &dyn Rescore,
+) -> Result<Vec<PairedPanel<'a>>, CertifyError> {
     let trial = Trial::new(candidate, evidence)?;
     let mut paired = Vec::new();
     for plan in &evidence.manifest.protocol.panels {
         let Some((panel, gold)) = evidence.panels.get_key_value(&plan.panel_name()) else {
             continue;
         };
-        let own = usable(evidence, gold, panel, &trial.arm.arm)?;
+        let own = usable(evidence, (gold, panel), &trial.arm.arm, scorer)?;
         for control in &trial.controls {
             let Some(arm) = control.arm else { continue };
-            let other = usable(evidence, gold, panel, &arm.arm)?;
+            let other = usable(evidence, (gold, panel), &arm.arm, scorer)?;
             let cases = gold.cases.iter().zip(other.iter().zip(&own));
             paired.push(PairedPanel {
                 panel,
@@ -105,14 +117,14 @@ type Usable<'a> = Option<(&'a Record, Outcome)>;
 /// The one good record of each planned case.
 fn usable<'a>(
     evidence: &'a Evidence,
-    gold: &PanelGold,
-    panel: &str,
+    (gold, panel): (&PanelGold, &str),
     arm: &str,
+    scorer: &dyn Rescore,
 ) -> Result<Vec<Usable<'a>>, CertifyError> {
     let records = evidence.arms.get(arm).map_or(&[][..], |arm| arm.on(panel));
     let planned = evidence.planned(gold);
     let place = Place { arm, panel };
-    let found = outcomes(place, gold, planned, records, &FrozenParsers)?;
+    let found = outcomes(place, gold, planned, records, scorer)?;
     // A case with an outcome has exactly one record.
     let by_case: HashMap<&str, &Record> = records
         .iter()

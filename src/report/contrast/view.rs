@@ -4,6 +4,8 @@ use serde::Serialize;
 
 use crate::certify::{Comparison, Contrast, EndpointFamily};
 
+use crate::report::html::minus;
+
 use super::notes::{missing_lines, notes};
 use super::number::p_text;
 use super::sentence::{confidence, sentence};
@@ -60,8 +62,8 @@ impl FamilyView {
         let row = |found: &Contrast| RowView {
             model: found.model.clone(),
             contrast: found.contrast.clone(),
-            effect: effect(found),
-            interval: interval(found),
+            effect: minus(&effect(found)),
+            interval: minus(&interval(found)),
             p: p_text(found.p),
             adjusted: found.adjusted.map(p_text),
             established: found.established,

@@ -4,7 +4,7 @@ use crate::report::contrast::number::significant;
 use crate::schema::{ObjectiveResult, RuleResult, Verdict};
 
 /// A real minus sign in place of a hyphen.
-pub(super) fn minus(text: &str) -> String {
+pub(in crate::report) fn minus(text: &str) -> String {
     text.replace('-', "\u{2212}")
 }
 

@@ -238,6 +238,8 @@ fn shown_question(text: &str) -> Question {
 
 #[cfg(test)]
 mod tests {
+    use crate::certify::GoldCase;
+
     use super::*;
 
     fn record(ids: &[u32]) -> Record {
@@ -260,6 +262,65 @@ mod tests {
         assert_eq!(difference(&[5, 6], &[5, 6, 2]).as_deref(), Some(expected));
         assert_eq!(difference(&[5], &[5]), None);
         assert_eq!(first_difference(&record(&[1]), &Record::default()), None);
+    }
+
+    #[test]
+    fn thousands_of_flips_are_bounded_and_counted() {
+        let cases: Vec<(GoldCase, Record)> = (0..5000)
+            .map(|at| {
+                let case = format!("case-{at}");
+                let gold = GoldCase {
+                    case: case.clone(),
+                    case_sha256: case.clone(),
+                    task: CaseTask::Math {
+                        gold: "1".to_owned(),
+                        max_new_tokens: 8,
+                    },
+                };
+                let output = Some("#### 1".to_owned());
+                (
+                    gold,
+                    Record {
+                        case,
+                        output,
+                        ..Record::default()
+                    },
+                )
+            })
+            .collect();
+        let paired = cases
+            .iter()
+            .enumerate()
+            .map(|(at, (gold, record))| PairedCase {
+                gold,
+                control: record,
+                candidate: record,
+                outcome: PairedOutcome::Answers {
+                    control: at % 5 > 0,
+                    candidate: at % 5 == 0,
+                },
+            });
+        let panel = PairedPanel {
+            panel: "math",
+            control: "native",
+            cases: paired.collect(),
+        };
+        let found = list("AD", &panel, &Questions::new(), 20);
+        assert_eq!((found.lost, found.gained), (4000, 1000));
+        assert_eq!((found.lost_left_out, found.gained_left_out), (3980, 980));
+        assert_eq!(found.shown.len(), 40);
+        assert_eq!(
+            (found.shown[0].case.as_str(), found.shown[0].lost),
+            ("case-1", true)
+        );
+        assert_eq!(
+            (found.shown[20].case.as_str(), found.shown[20].lost),
+            ("case-0", false)
+        );
+        let asked = shown_flips(&[panel], 20);
+        assert_eq!(asked["math"].len(), 40);
+        let names = found.shown.iter().map(|flip| flip.case.as_str());
+        assert_eq!(asked["math"], names.collect());
     }
 
     #[test]

@@ -38,6 +38,7 @@ use crate::schema::{Certificate, FileDigest, ImportReport, Manifest, ToolIdentit
 
 use run::RunView;
 
+pub(super) use figures::minus;
 pub use flips::{Questions, shown_flips};
 
 const PAGE: &str = include_str!("page.html");
