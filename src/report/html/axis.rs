@@ -124,7 +124,9 @@ impl Axis {
         let step = nice((self.high - self.low) / INTERVALS);
         let first = (self.low / step).ceil() as i64;
         let last = (self.high / step).floor() as i64;
-        (first..=last).map(|at| at as f64 * step).collect()
+        // Numbers too small for a step of their own must not make endless labels.
+        let places = (first..=last).take(2 * INTERVALS as usize);
+        places.map(|at| at as f64 * step).collect()
     }
 
     fn logarithmic_ticks(&self, linear_below: f64) -> Vec<f64> {
@@ -189,6 +191,8 @@ mod tests {
             ["\u{2212}2", "\u{2212}1", "0", "1"]
         );
         assert_eq!(labels(Axis::linear(3.0, 3.0))[2], "3");
+        assert!(labels(Axis::linear(0.0, f64::from_bits(1))).len() <= 12);
+        assert!(labels(Axis::linear(-f64::MAX, f64::MAX)).len() <= 12);
         let percent = Axis::linear(0.0, 0.03).ticks(100.0, "%");
         assert_eq!(percent.last().unwrap().label, "3%");
     }

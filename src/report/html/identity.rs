@@ -1,5 +1,7 @@
 //! What ran: model, worker, protocol, panels, files and their digests.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::schema::{FileDigest, Geometry, ImportReport, Pairing, ToolIdentity};
@@ -161,17 +163,13 @@ pub(super) struct EvidenceRow {
 
 /// Every file that certificates name, by path.
 pub(super) fn evidence(certificates: &[HtmlCertificate<'_>]) -> Vec<EvidenceRow> {
-    let mut files: Vec<(&FileDigest, Vec<&str>)> = Vec::new();
+    let mut files: BTreeMap<&FileDigest, Vec<&str>> = BTreeMap::new();
     for held in certificates {
         let name = held.certificate.recipe.name.as_str();
         for file in &held.certificate.evidence {
-            match files.iter_mut().find(|(known, _)| *known == file) {
-                Some((_, names)) => names.push(name),
-                None => files.push((file, vec![name])),
-            }
+            files.entry(file).or_default().push(name);
         }
     }
-    files.sort_by_key(|(file, _)| *file);
     let is_all = |names: &[&str]| names.len() == certificates.len() && names.len() > 1;
     files
         .into_iter()

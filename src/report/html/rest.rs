@@ -8,7 +8,7 @@ use crate::schema::Certificate;
 use super::text::excerpt;
 
 /// Fields that have a place of their own.
-const SHOWN: [&str; 16] = [
+const SHOWN: [&str; 15] = [
     "schema",
     "tool",
     "protocol",
@@ -22,10 +22,11 @@ const SHOWN: [&str; 16] = [
     "engagement",
     "memory",
     "resources",
-    "counts",
     "evidence",
     "caveats",
 ];
+/// Counts that have a place of their own, of the candidate and of each control.
+const COUNTS: [&str; 3] = ["truncated", "unparsed", "errors"];
 /// Most values of one certificate.
 const MOST: usize = 200;
 /// Most characters of one value.
@@ -56,7 +57,8 @@ fn of_tree(tree: &Value) -> Vec<String> {
 fn flatten(path: &str, value: &Value, lines: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
-            for (field, value) in fields {
+            let is_shown = |field: &str| path.starts_with("counts") && COUNTS.contains(&field);
+            for (field, value) in fields.iter().filter(|(field, _)| !is_shown(field)) {
                 flatten(&format!("{path}.{field}"), value, lines);
             }
         }
@@ -89,11 +91,14 @@ mod tests {
     fn what_is_not_shown_elsewhere_is_listed() {
         let tree = json!({
             "schema": "x", "caveats": ["known"],
+            "counts": {"errors": 1, "empty": 2, "controls": {"a": {"unparsed": 3, "empty": 4}}},
             "servers": {"url": "http://127.0.0.1", "probe": [{"same": true}, null]},
         });
         assert_eq!(
             of_tree(&tree),
             [
+                "counts.empty: 2",
+                "counts.controls.a.empty: 4",
                 "servers.url: http://127.0.0.1",
                 "servers.probe[0].same: true",
                 "servers.probe[1]: null"
