@@ -27,8 +27,8 @@ const NAMES: [&str; 5] = [
     "google-chrome",
     "chrome",
 ];
-/// Widths of a phone and of a wide screen, in CSS pixels.
-const WIDTHS: [u32; 2] = [390, 1440];
+/// Widths of a phone, a tablet and two screens, in CSS pixels.
+const WIDTHS: [u32; 4] = [390, 768, 1300, 1440];
 /// Time after which a browser is ended.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Hosts that browsers ask on their own behalf.
