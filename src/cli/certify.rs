@@ -101,7 +101,7 @@ fn write(folder: &Path, run: &Path, certificates: &[Certificate]) -> Result<(), 
 }
 
 /// Whether `folder`, which need not exist, is `run` or lies in it.
-fn lies_in(folder: &Path, run: &Path) -> std::io::Result<bool> {
+pub(super) fn lies_in(folder: &Path, run: &Path) -> std::io::Result<bool> {
     let whole = std::path::absolute(folder)?;
     let existing = whole.ancestors().find(|path| path.exists());
     let real = existing.unwrap_or(&whole).canonicalize()?;

@@ -21,6 +21,7 @@ mod power;
 mod prepare;
 mod protocol;
 mod qualify;
+mod report;
 mod resolve;
 mod size;
 mod stats;
@@ -49,6 +50,8 @@ enum Command {
     Certify(certify::Args),
     /// Contrasts between the recipes of a run, or of one run per model.
     Compare(compare::Args),
+    /// Show the certificates of a run, or of one run per model, as one HTML file.
+    Report(report::Args),
     /// Check a certificate against its run, or by its own figures.
     Verify(verify::Args),
     /// Certify paired outcomes that another harness has logged.
@@ -89,6 +92,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Qualify(args) => qualify::run(args, out),
         Command::Certify(args) => certify::run(args, out),
         Command::Compare(args) => compare::run(args, out),
+        Command::Report(args) => report::run(args, out),
         Command::Verify(args) => verify::run(args, out),
         Command::Import(args) => import::run(args, out),
         Command::Calibrate(args) => calibrate::run(args, out),

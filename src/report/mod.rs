@@ -1,6 +1,8 @@
-//! Sinks for results and progress: the summary of a run as text or JSON, and progress lines.
+//! Sinks for results and progress: the summary of a run as text or JSON, its page in HTML, and
+//! progress lines.
 
 mod contrast;
+mod html;
 mod notes;
 mod outlook;
 mod progress;
@@ -12,6 +14,9 @@ mod text;
 mod tests;
 
 pub use contrast::{COMPARE_SCHEMA, write_comparison_json, write_comparison_text};
+pub use html::{
+    HtmlCertificate, HtmlError, HtmlReport, HtmlRun, Questions, render_html, shown_flips,
+};
 pub use progress::Progress;
 pub use summary::{SUMMARY_SCHEMA, Summary};
 pub use text::{TEXT_WIDTH, write_text};

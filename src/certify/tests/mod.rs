@@ -1,6 +1,7 @@
 //! Certificates of hand-made evidence.
 
 mod beside;
+mod cases;
 mod contrast;
 mod engaged;
 mod incomplete;

@@ -2,9 +2,10 @@
 
 mod document;
 mod notes;
-mod number;
+pub(super) mod number;
 mod sentence;
 mod text;
+pub(super) mod view;
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use crate::stats::PValue;
 const PLAIN_LOG10_P: f64 = -4.0;
 
 /// `0.02192`, `1`, or for small values `10^-360.6`: never 0.
-pub(super) fn p_text(p: PValue) -> String {
+pub(in crate::report) fn p_text(p: PValue) -> String {
     if p.log10_p < PLAIN_LOG10_P {
         format!("10^{:.1}", p.log10_p)
     } else {
@@ -16,7 +16,7 @@ pub(super) fn p_text(p: PValue) -> String {
 
 /// A number with as many significant digits at most, trailing zeros left out; small ones with an
 /// exponent.
-pub(super) fn significant(value: f64, digits: usize) -> String {
+pub(in crate::report) fn significant(value: f64, digits: usize) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
@@ -33,13 +33,13 @@ pub(super) fn significant(value: f64, digits: usize) -> String {
 }
 
 /// [`significant`] with its sign, which 0 does not have.
-pub(super) fn signed(value: f64, digits: usize) -> String {
+pub(in crate::report) fn signed(value: f64, digits: usize) -> String {
     let sign = if value > 0.0 { "+" } else { "" };
     format!("{sign}{}", significant(value, digits))
 }
 
 /// Percentage points without a unit: `72.50`; a minus sign only where digits are left.
-pub(super) fn points(proportion: f64) -> String {
+pub(in crate::report) fn points(proportion: f64) -> String {
     let text = format!("{:.2}", 100.0 * proportion);
     match text.strip_prefix('-') {
         Some("0.00") => "0.00".to_owned(),

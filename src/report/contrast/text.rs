@@ -45,7 +45,8 @@ fn write_family(family: &EndpointFamily, width: usize, out: &mut dyn Write) -> i
     Ok(())
 }
 
-fn heading(family: &EndpointFamily) -> String {
+/// What a family tests, and over how many contrasts.
+pub(super) fn heading(family: &EndpointFamily) -> String {
     let method = match family.method {
         ContrastMethod::McnemarExact => "exact McNemar",
         ContrastMethod::PairedBootstrap => "paired bootstrap",
@@ -135,7 +136,8 @@ fn count(row: &Contrast, at: usize) -> String {
     }
 }
 
-fn effect(row: &Contrast) -> String {
+/// The difference first - second with its unit.
+pub(super) fn effect(row: &Contrast) -> String {
     match row.counts {
         ContrastCounts::Answers { .. } => {
             let sign = if row.effect > 0.0 { "+" } else { "" };
@@ -145,7 +147,8 @@ fn effect(row: &Contrast) -> String {
     }
 }
 
-fn interval(row: &Contrast) -> String {
+/// Its interval, without a unit.
+pub(super) fn interval(row: &Contrast) -> String {
     let [lower, upper] = match row.counts {
         ContrastCounts::Answers { .. } => row.interval.map(points),
         ContrastCounts::Nll { .. } => row.interval.map(|end| significant(end, 3)),
