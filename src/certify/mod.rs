@@ -8,6 +8,7 @@ mod aa;
 mod arms;
 mod assemble;
 mod attainable;
+mod baseline;
 mod caveats;
 mod check;
 mod compare;
@@ -38,6 +39,9 @@ mod tests;
 
 pub use assemble::{certify, certify_with};
 pub use attainable::{Attainable, Unattainable, attainable, unattainable};
+pub use baseline::{
+    BaselineComparison, Incomparable, ObjectiveChange, RuleChange, against_baseline, comparable,
+};
 pub use caveats::FEW_DOCUMENTS;
 pub use check::check_protocol;
 pub use contrast::{

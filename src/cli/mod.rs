@@ -4,6 +4,7 @@
 //! hands those down. Data goes to the `out` writer (stdout), diagnostics to stderr.
 
 mod audit;
+mod baseline;
 mod bench;
 mod calibrate;
 mod certify;

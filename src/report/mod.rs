@@ -1,17 +1,27 @@
 //! Sinks for results and progress: the summary of a run as text or JSON, and progress lines.
 
+mod check;
 mod contrast;
+mod figure;
+mod github;
+mod junit;
+mod markdown;
 mod notes;
 mod outlook;
 mod progress;
 mod summary;
 mod table;
 mod text;
+mod xml;
 
 #[cfg(test)]
 mod tests;
 
+pub use check::{Status, change_status, status};
 pub use contrast::{COMPARE_SCHEMA, write_comparison_json, write_comparison_text};
+pub use github::{write_annotations, write_failure_annotation};
+pub use junit::write_junit;
+pub use markdown::{STEP_SUMMARY_BYTES, write_markdown};
 pub use progress::Progress;
-pub use summary::{SUMMARY_SCHEMA, Summary};
+pub use summary::{Against, SUMMARY_SCHEMA, Summary};
 pub use text::{TEXT_WIDTH, write_text};

@@ -44,6 +44,37 @@ impl Table {
         Ok(())
     }
 
+    /// The table in Markdown; `escape` makes the text of cells fit. The first column is aligned
+    /// left, the others right.
+    pub fn markdown(&self, escape: &dyn Fn(&str) -> String) -> String {
+        let line = |cell: &dyn Fn(&Column) -> String| {
+            let cells: Vec<String> = self.columns.iter().map(cell).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let heading = |column: &Column| {
+            let [upper, lower] = &column.heading;
+            // A word that the two lines split is one word again.
+            let joined = match upper.strip_suffix('-') {
+                Some(start) => format!("{start}{lower}"),
+                None => format!("{upper} {lower}"),
+            };
+            escape(joined.trim())
+        };
+        let mut text = line(&heading);
+        let rules = (0..self.columns.len()).map(|at| if at == 0 { "---|" } else { "--:|" });
+        text.push_str(&format!("|{}\n", rules.collect::<String>()));
+        for row in 0..self.columns.first().map_or(0, |column| column.cells.len()) {
+            let cell = |column: &Column| {
+                column
+                    .cells
+                    .get(row)
+                    .map_or_else(String::new, |cell| escape(cell))
+            };
+            text.push_str(&line(&cell));
+        }
+        text
+    }
+
     /// Characters of a line that holds the first column and `columns`.
     fn needed(&self, columns: &[usize], gap: usize) -> usize {
         let first = self.columns.first().map_or(0, Column::width);

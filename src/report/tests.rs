@@ -8,6 +8,8 @@ use crate::store::samples;
 
 use super::*;
 
+mod formats;
+
 fn proportion(limit: f64) -> ProportionRule {
     ProportionRule { limit, divisor: 12 }
 }
@@ -192,6 +194,7 @@ fn text(protocol: &Protocol, required: &[ObjectiveName], width: usize) -> String
         required,
         exit: 1,
         certificates: &certificates,
+        baselines: &[],
     };
     let mut out = Vec::new();
     write_text(&summary, width, &mut out).unwrap();
@@ -251,6 +254,7 @@ fn text_of(change: impl FnOnce(&mut Certificate)) -> String {
         required: &[],
         exit: 0,
         certificates: &[certificate],
+        baselines: &[],
     };
     let mut out = Vec::new();
     write_text(&summary, 400, &mut out).unwrap();
@@ -339,6 +343,7 @@ fn json_is_one_document_with_the_certificates() {
         required: &[ObjectiveName::Aggregate],
         exit: 0,
         certificates: &certificates,
+        baselines: &[],
     };
     let mut out = Vec::new();
     summary.write_json(&mut out).unwrap();

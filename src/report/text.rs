@@ -33,7 +33,7 @@ impl Row<'_> {
 pub fn write_text(summary: &Summary<'_>, width: usize, out: &mut dyn Write) -> io::Result<()> {
     write_wrapped(&heading(summary), width, out)?;
     writeln!(out)?;
-    table(summary).write(width, out)?;
+    full_table(summary).write(width, out)?;
     writeln!(out)?;
     for note in notes(summary) {
         write_wrapped(&note, width, out)?;
@@ -81,7 +81,8 @@ pub(super) fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }
 
-fn table(summary: &Summary<'_>) -> Table {
+/// A row per certificate and control with everything that was measured, verdicts last.
+pub(super) fn full_table(summary: &Summary<'_>) -> Table {
     let rows = rows(summary);
     let mut table = Table::default();
     let cells = |cell: &dyn Fn(&Row<'_>) -> String| rows.iter().map(cell).collect::<Vec<_>>();
