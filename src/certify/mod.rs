@@ -53,7 +53,7 @@ pub use evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 pub use findings::Reason;
 pub use load::load;
 pub use order::judge_under;
-pub use outlook::{POWERS, outlook};
+pub use outlook::{POWERS, least_pairs, outlook};
 pub use plan::{
     Assumptions, ObjectivePower, Probability, RulePower, objective_powers, rule_powers,
 };

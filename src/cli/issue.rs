@@ -1,6 +1,6 @@
 //! From a run directory to certificates, the summary and the exit code.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use crate::certify;
@@ -9,16 +9,34 @@ use crate::schema::{ArmRole, Certificate, ObjectiveName, Protocol};
 use crate::store::RunDir;
 
 use super::output::SummaryArgs;
-use super::{Exit, Failure};
+use super::{Exit, Failure, badge};
 
-/// Certifies every candidate arm of the run, in the order of the arms, and stores the certificates.
+/// Certifies every candidate arm of the run, in the order of the arms, and stores the certificates,
+/// each with a badge of the protocol's required objective.
 pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
     let certificates = certificates(dir)?;
+    let objective = dir.manifest().protocol.required;
     for certificate in &certificates {
-        dir.write_certificate(&certificate.recipe.name, certificate)
+        let name = &certificate.recipe.name;
+        let badge = dir.path().join(format!("certificates/{name}.svg"));
+        // A badge never stands beside a certificate that it was not drawn from.
+        remove(&badge)?;
+        dir.write_certificate(name, certificate)
             .map_err(|error| super::qualify::failure(error.into()))?;
+        badge::draw(certificate, objective, &badge)?;
     }
     Ok(certificates)
+}
+
+/// Removes a file that need not be there.
+fn remove(path: &Path) -> Result<(), Failure> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            let context = format!("{}: cannot remove", path.display());
+            Err(Failure::worker(anyhow::Error::new(error).context(context)))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Certifies every candidate arm of the run, in the order of the arms, and stores nothing.

@@ -84,12 +84,12 @@ impl Require {
 ///
 /// # Errors
 /// [`Failure`] with the exit code of the design: bad input 2, interrupted 3, worker or system 4.
-pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
-    let outcome = qualify(args, out);
+pub fn run(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let outcome = qualify(args, quiet, out);
     args.summary.annotated(outcome, out)
 }
 
-fn qualify(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
+fn qualify(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
     args.summary.check()?;
     let baselines = args.baselines.read()?;
     let settings = QualifySettings::resolve(args)?;
@@ -106,7 +106,7 @@ fn qualify(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         verify: !settings.plain,
         stop: interrupt::stop_flag()?,
     };
-    let mut progress = Progress::stderr();
+    let mut progress = Progress::stderr(quiet);
     let ended = runner::run_side_by_side(
         &input,
         prepared.engine.as_mut(),

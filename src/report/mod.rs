@@ -2,6 +2,8 @@
 
 mod check;
 mod contrast;
+mod badge;
+mod explain;
 mod figure;
 mod github;
 mod junit;
@@ -17,8 +19,10 @@ mod xml;
 #[cfg(test)]
 mod tests;
 
+pub use badge::write_badge;
 pub use check::{Status, change_status, status};
 pub use contrast::{COMPARE_SCHEMA, write_comparison_json, write_comparison_text};
+pub use explain::{EXPLAIN_SCHEMA, Explanation, Section, write_explanations_json};
 pub use github::{write_annotations, write_failure_annotation};
 pub use junit::write_junit;
 pub use markdown::{STEP_SUMMARY_BYTES, write_markdown};

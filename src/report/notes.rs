@@ -12,9 +12,7 @@ use super::summary::Summary;
 
 /// Every sentence, in reading order.
 pub(super) fn notes(summary: &Summary<'_>) -> Vec<String> {
-    let mut notes = controls(summary);
-    notes.push(aa(summary));
-    notes.extend(answers(summary));
+    let mut notes = background(summary);
     notes.extend(of_recipes(summary, sentences));
     notes.extend(of_recipes(summary, outlooks));
     notes.extend(of_recipes(summary, influences));
@@ -26,6 +24,14 @@ pub(super) fn notes(summary: &Summary<'_>) -> Vec<String> {
         "certificates: {}",
         summary.stored.unwrap_or("printed only, stored nowhere")
     ));
+    notes
+}
+
+/// What candidates were compared with, and how their answers came about.
+pub(super) fn background(summary: &Summary<'_>) -> Vec<String> {
+    let mut notes = controls(summary);
+    notes.push(aa(summary));
+    notes.extend(answers(summary));
     notes
 }
 

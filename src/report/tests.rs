@@ -197,7 +197,7 @@ fn text(protocol: &Protocol, required: &[ObjectiveName], width: usize) -> String
         baselines: &[],
     };
     let mut out = Vec::new();
-    write_text(&summary, width, &mut out).unwrap();
+    write_text(&summary, width, false, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -257,7 +257,7 @@ fn text_of(change: impl FnOnce(&mut Certificate)) -> String {
         baselines: &[],
     };
     let mut out = Vec::new();
-    write_text(&summary, 400, &mut out).unwrap();
+    write_text(&summary, 400, false, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 

@@ -13,7 +13,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use crate::report::{self, Summary};
 use crate::store;
 
-use super::super::{Failure, qualify};
+use super::super::{Failure, qualify, shell};
 
 /// Where GitHub Actions takes the Markdown of a step from.
 const STEP_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
@@ -102,10 +102,10 @@ impl SummaryArgs {
     pub fn present(&self, summary: &Summary<'_>, out: &mut dyn Write) -> Result<(), Failure> {
         for Target { format, path } in &self.write {
             let mut bytes = Vec::new();
-            format.write(summary, &mut bytes)?;
+            format.write(summary, false, &mut bytes)?;
             store::write_atomic(path, &bytes).map_err(|error| qualify::failure(error.into()))?;
         }
-        self.format.write(summary, out)?;
+        self.format.write(summary, shell::stdout(), out)?;
         if self.format == SummaryFormat::Github
             && let Some(path) = step_summary(env::var_os(STEP_SUMMARY))
         {
@@ -130,9 +130,10 @@ impl SummaryArgs {
 }
 
 impl SummaryFormat {
-    fn write(self, summary: &Summary<'_>, out: &mut dyn Write) -> io::Result<()> {
+    /// No colour in files.
+    fn write(self, summary: &Summary<'_>, color: bool, out: &mut dyn Write) -> io::Result<()> {
         match self {
-            SummaryFormat::Text => report::write_text(summary, report::TEXT_WIDTH, out),
+            SummaryFormat::Text => report::write_text(summary, report::TEXT_WIDTH, color, out),
             SummaryFormat::Json => summary.write_json(out),
             SummaryFormat::Junit => report::write_junit(summary, out),
             SummaryFormat::Markdown => report::write_markdown(summary, usize::MAX, out),

@@ -37,7 +37,7 @@ fn write_family(family: &EndpointFamily, width: usize, out: &mut dyn Write) -> i
     }
     writeln!(out)?;
     write_wrapped(&heading(family), width, out)?;
-    table(&family.contrasts).write(width, out)?;
+    table(&family.contrasts).write(width, false, out)?;
     for found in &family.contrasts {
         let text = format!("- {}", sentence(&family.endpoint, found));
         write_wrapped(&text, width, out)?;

@@ -4,16 +4,20 @@
 pub(super) fn text(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + text.len() / 8);
     let mut before = ' ';
-    for c in text.chars() {
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        let after = rest.peek().copied().unwrap_or(' ');
         match c {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             // An entity where a backslash would not do: in tables, and against automatic links.
-            '|' | '\\' | '`' | ':' => escaped.push_str(&entity(c)),
+            '|' | '\\' | '`' => escaped.push_str(&entity(c)),
             '.' if before == 'w' || before == 'W' => escaped.push_str(&entity(c)),
-            // A comment keeps mentions and references from being one word.
-            '@' | '#' => {
+            ':' if after == ' ' => escaped.push(c),
+            '_' if before.is_alphanumeric() && after.is_alphanumeric() => escaped.push(c),
+            // A comment keeps mentions, references, links and emoji from being one word.
+            '@' | '#' | ':' => {
                 escaped.push_str(&entity(c));
                 escaped.push_str("<!-- -->");
             }
@@ -56,11 +60,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sentences_stay_readable() {
+        let sentence = "AF: bound_exceeds_limit, +1.00% against control-a (1 of 2)";
+        assert_eq!(text(sentence), sentence);
+    }
+
+    #[test]
     fn markup_links_and_mentions_are_text() {
         assert_eq!(
             text("a|b *c* <i> `x` @who #12 http://h/ www.h \\\n| _d_ [e](f) $1$"),
             "a&#124;b \\*c\\* &lt;i&gt; &#96;x&#96; &#64;<!-- -->who &#35;<!-- -->12 \
-             http&#58;//h/ www&#46;h &#92; &#124; \\_d\\_ \\[e\\](f) \\$1\\$"
+             http&#58;<!-- -->//h/ www&#46;h &#92; &#124; \\_d\\_ \\[e\\](f) \\$1\\$"
         );
     }
 

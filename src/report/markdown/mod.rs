@@ -8,7 +8,7 @@ use crate::schema::{Certificate, ObjectiveName, Verdict};
 
 use super::check::{Check, Status, against_sentences, checks, headline};
 use super::figure::{OBJECTIVES, bound_and_limit, figure, verdict_words};
-use super::notes::{degraded_endpoints, notes, unheld};
+use super::notes::{background, degraded_endpoints, unheld};
 use super::summary::Summary;
 use super::text::{full_table, short};
 
@@ -27,7 +27,7 @@ pub fn write_markdown(summary: &Summary<'_>, limit: usize, out: &mut dyn Write) 
     let details = [
         ("Figures", full_table(summary).markdown(&text)),
         ("Rules", rules(summary)),
-        ("Controls, noise and identities", items(notes(summary))),
+        ("Controls and noise", items(background(summary))),
         (
             "What the certificates do not establish",
             items(caveats(summary)),
@@ -35,7 +35,10 @@ pub fn write_markdown(summary: &Summary<'_>, limit: usize, out: &mut dyn Write) 
     ];
     let note = "\nDetails are left out: they do not fit here. `--format json` has all of them.\n";
     let mut complete = true;
-    for (title, content) in details {
+    for (title, content) in details
+        .into_iter()
+        .filter(|(_, content)| !content.is_empty())
+    {
         let section = format!("\n<details><summary>{title}</summary>\n\n{content}\n</details>\n");
         if document.len() + section.len() + note.len() <= limit {
             document.push_str(&section);
