@@ -254,6 +254,47 @@ fn other_weights_are_what_a_baseline_watches() {
 }
 
 #[test]
+fn a_verification_for_ci() {
+    let world = Synthetic::new();
+    changed(&world, "AD", "forged.json", |certificate| {
+        certificate["objectives"]["preservation"]["rules"][0]["bound"] = json!(0.001);
+    });
+    let verify = |file: &str, format: &str| run(&world, &["verify", file, "--format", format]);
+    for (format, sound, forged) in [
+        (
+            "junit",
+            "failures=\"0\"",
+            "<failure message=\"MISMATCH: forged.json",
+        ),
+        (
+            "markdown",
+            "## kvassay verify: ✅ consistent",
+            "## kvassay verify: ❌ MISMATCH",
+        ),
+        (
+            "github",
+            "",
+            "::error title=kvassay verify::MISMATCH: forged.json",
+        ),
+    ] {
+        let output = verify("kept/AD.json", format);
+        assert_eq!(code(&output), 0);
+        assert!(
+            text(&output.stdout).contains(sound),
+            "{}",
+            text(&output.stdout)
+        );
+        let output = verify("forged.json", format);
+        assert_eq!(code(&output), 5);
+        let shown = text(&output.stdout);
+        assert!(shown.contains(forged), "{shown}");
+        let field = shown.contains("objectives.preservation.rules");
+        assert!(field, "the field is named: {shown}");
+    }
+    assert!(text(&verify("kept/AD.json", "github").stdout).is_empty());
+}
+
+#[test]
 fn badges_stand_beside_certificates_and_are_drawn_from_them() {
     let world = Synthetic::new();
     assert_eq!(code(&run(&world, &["certify", "run"])), 0);

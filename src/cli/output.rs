@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Failure;
 
-pub use summary::SummaryArgs;
+pub use summary::{SummaryArgs, SummaryFormat};
 
 /// Text for people or one JSON document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -85,7 +85,12 @@ pub fn write_annotations(summary: &Summary<'_>, out: &mut dyn Write) -> io::Resu
 /// # Errors
 /// Where `out` cannot be written.
 pub fn write_failure_annotation(message: &str, out: &mut dyn Write) -> io::Result<()> {
-    Annotation::new(Level::Error, "kvassay".to_owned(), message.to_owned()).write(out)
+    write_error("kvassay", message, out)
+}
+
+/// Writes one annotation of an error.
+pub(super) fn write_error(title: &str, message: &str, out: &mut dyn Write) -> io::Result<()> {
+    Annotation::new(Level::Error, title.to_owned(), message.to_owned()).write(out)
 }
 
 fn annotations(summary: &Summary<'_>) -> Vec<Annotation> {

@@ -1,4 +1,5 @@
-//! Sinks for results and progress: the summary of a run as text or JSON, and progress lines.
+//! Sinks for results and progress: the summary of a run as text, JSON, JUnit, Markdown and GitHub
+//! annotations; badges, explanations, and progress lines.
 
 mod check;
 mod contrast;
@@ -14,6 +15,7 @@ mod progress;
 mod summary;
 mod table;
 mod text;
+mod verification;
 mod xml;
 
 #[cfg(test)]
@@ -29,3 +31,4 @@ pub use markdown::{STEP_SUMMARY_BYTES, write_markdown};
 pub use progress::Progress;
 pub use summary::{Against, SUMMARY_SCHEMA, Summary};
 pub use text::{TEXT_WIDTH, write_text};
+pub use verification::Verification;

@@ -9,6 +9,7 @@ use crate::store::samples;
 use super::*;
 
 mod formats;
+mod words;
 
 fn proportion(limit: f64) -> ProportionRule {
     ProportionRule { limit, divisor: 12 }

@@ -18,7 +18,7 @@ use super::super::{Failure, qualify, shell};
 /// Where GitHub Actions takes the Markdown of a step from.
 const STEP_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 
-/// Forms of a summary.
+/// Forms of a summary or a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SummaryFormat {
     /// Text for people.
@@ -30,7 +30,8 @@ pub enum SummaryFormat {
     Junit,
     /// Markdown for a pull request.
     Markdown,
-    /// Annotations of GitHub Actions; Markdown is appended to $GITHUB_STEP_SUMMARY where it is set.
+    /// Annotations of GitHub Actions; Markdown of a summary is appended to $GITHUB_STEP_SUMMARY
+    /// where it is set.
     Github,
 }
 

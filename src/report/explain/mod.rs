@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::certify::Reason;
 use crate::recipe::{Component, Format, Recipe, ScalePolicy};
-use crate::schema::{AnswerMode, Certificate, ComponentTotals, ObjectiveName, Verdict};
+use crate::schema::{AnswerMode, Certificate, ComponentTotals, ObjectiveName, RuleResult, Verdict};
 
 use super::figure::{OBJECTIVES, verdict_words};
 use super::notes::degraded_endpoints;
@@ -191,10 +191,13 @@ fn objective(certificate: &Certificate, name: ObjectiveName) -> Section {
             reason.name()
         ));
     }
-    if let Some(detail) = &result.detail {
-        sentences.push(format!("In figures: {detail}."));
-    }
-    sentences.extend(result.rules.iter().map(rule::outcome));
+    // Where bounds decide, the rules say it.
+    let detail = result
+        .detail
+        .as_ref()
+        .filter(|_| reason != Some(Reason::BoundExceedsLimit));
+    sentences.extend(detail.map(|detail| format!("In figures: {detail}.")));
+    sentences.extend(rules(certificate, name));
     let decided =
         matches!(result.verdict, Verdict::Pass) || reason == Some(Reason::BoundExceedsLimit);
     if !decided && !result.rules.is_empty() {
@@ -208,6 +211,37 @@ fn objective(certificate: &Certificate, name: ObjectiveName) -> Section {
         title: format!("{} ({about}): {words}", capital(name.name())),
         sentences,
     }
+}
+
+/// Rules of an objective; those that it shares with the one before are not told again.
+fn rules(certificate: &Certificate, name: ObjectiveName) -> Vec<String> {
+    let result = certificate.objectives.get(name);
+    let told = match name {
+        ObjectiveName::Preservation => &[][..],
+        ObjectiveName::Aggregate => &certificate.objectives.preservation.rules,
+    };
+    let (shared, own): (Vec<&RuleResult>, Vec<&RuleResult>) =
+        result.rules.iter().partition(|rule| told.contains(rule));
+    let mut sentences: Vec<String> = own.into_iter().map(rule::outcome).collect();
+    if !shared.is_empty() {
+        let failing = shared.iter().filter(|rule| !rule.pass).count();
+        let outcome = match failing {
+            0 => "they hold".to_owned(),
+            some => format!(
+                "{some} of them {}",
+                if some == 1 {
+                    "does not hold"
+                } else {
+                    "do not hold"
+                }
+            ),
+        };
+        let count = shared.len();
+        sentences.push(format!(
+            "Its other {count} rules are those of preservation: {outcome}."
+        ));
+    }
+    sentences
 }
 
 /// What it would take, for each objective that is not passed.
@@ -316,11 +350,16 @@ fn changed((name, totals): (&str, &ComponentTotals)) -> String {
     let share = |count: u64| 100.0 * count as f64 / (totals.elements.max(1)) as f64;
     match totals.changed {
         0 => format!("{name} are as native stores them"),
-        count => format!(
-            "{:.1}% of elements of {name} differ from native, {:.4}% overflowed their scale",
-            share(count),
-            share(totals.saturated)
-        ),
+        count => {
+            let overflowed = match totals.saturated {
+                0 => "none overflowed its scale".to_owned(),
+                count => format!("{:.4}% overflowed their scale", share(count)),
+            };
+            format!(
+                "{:.1}% of elements of {name} differ from native, {overflowed}",
+                share(count)
+            )
+        }
     }
 }
 

@@ -71,44 +71,61 @@ fn threshold(rule: &RuleResult) -> String {
             format!(
                 "questions that native answers and the recipe does not, of all questions: at most {limit}. Gains do not make up for them"
             ),
-            "exactly",
+            "at most",
         ),
         Some(RuleName::Retrieval) => (
             format!(
                 "needles that native finds and the recipe does not, of all needles: at most {limit}"
             ),
-            "exactly",
+            "at most",
         ),
         Some(RuleName::NetChange) => (
             format!(
                 "gains less losses, of all questions: no less than {limit}. Losses may be made up for by gains"
             ),
-            "approximately",
+            "about",
         ),
         Some(RuleName::Nll) => (
             format!("the relative increase of the mean negative log-likelihood: at most {limit}"),
-            "approximately",
+            "about",
         ),
-        None => (format!("limit {limit}"), "approximately"),
+        None => (format!("limit {limit}"), "about"),
     };
     format!(
-        "{}: {about}. Its alpha is {:.3e}: if the truth lay on the limit, {accuracy} one run in {} \
+        "{}: {about}. Its alpha is {}: if the truth lay on the limit, {accuracy} one run in {} \
          would still pass.",
         rule.rule,
-        rule.alpha,
-        grouped((1.0 / rule.alpha).floor())
+        significant(rule.alpha),
+        grouped((1.0 / rule.alpha).round())
     )
 }
 
-/// With how many pairs a rule that failed would pass if nothing changed at all, where it had fewer.
+/// Three significant digits.
+fn significant(value: f64) -> String {
+    let magnitude = value.abs().log10().floor();
+    let decimals = if magnitude.is_finite() {
+        (2.0 - magnitude).clamp(0.0, 12.0)
+    } else {
+        0.0
+    };
+    let text = format!("{value:.*}", decimals as usize);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// With how many pairs a rule that failed passes if nothing changes at all.
 pub(super) fn least(rule: &RuleResult) -> Option<String> {
-    let least = least_pairs(rule).filter(|&least| !rule.pass && least > rule.pairs)?;
-    Some(format!(
-        "{}: {} pairs cannot pass, even with nothing lost; {} would.",
-        place(&rule.rule, &rule.panel, &rule.control),
-        grouped(rule.pairs as f64),
-        grouped(least as f64)
-    ))
+    let least = least_pairs(rule).filter(|_| !rule.pass)?;
+    let place = place(&rule.rule, &rule.panel, &rule.control);
+    let [pairs, fewest] = [rule.pairs, least].map(|count| grouped(count as f64));
+    Some(match least > rule.pairs {
+        true => format!(
+            "{place}: {pairs} pairs cannot pass, even with nothing lost; with nothing lost {fewest} \
+             would."
+        ),
+        false => {
+            format!("{place}: with nothing lost {fewest} pairs would pass; there were {pairs}.")
+        }
+    })
 }
 
 /// A whole number with separated thousands.
@@ -137,6 +154,13 @@ mod tests {
             (1e6, "1,000,000"),
         ] {
             assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn alphas_have_three_digits() {
+        for (alpha, text) in [(0.05, "0.05"), (0.05 / 24.0, "0.00208"), (1e-5, "0.00001")] {
+            assert_eq!(significant(alpha), text);
         }
     }
 }

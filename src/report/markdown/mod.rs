@@ -14,6 +14,11 @@ use super::text::{full_table, short};
 
 use escape::{code, text};
 
+/// A sentence from anywhere as one line of Markdown.
+pub(super) fn line(sentence: &str) -> String {
+    text(sentence)
+}
+
 /// Most bytes of a step summary on GitHub, all steps' writes to one file together.
 pub const STEP_SUMMARY_BYTES: usize = 1 << 20;
 
