@@ -351,6 +351,49 @@ fn explanations_of_a_pass_and_of_what_is_not_established() {
     assert!(output.stdout.is_empty());
 }
 
+/// The recipe of another harness may be no recipe of kvassay, only a name.
+#[test]
+fn an_imported_certificate_with_a_name_of_its_own_is_consistent_and_explained() {
+    let world = Synthetic::new();
+    let outcomes: String = (0..50)
+        .map(|case| format!("{case},1,{}\n", u8::from(case > 5)))
+        .collect();
+    let table = format!("case,native,candidate\n{outcomes}");
+    fs::write(world.root().join("table.csv"), table).unwrap();
+    let args = ["import", "csv", "--pairs", "table.csv", "--out", "imported"];
+    let recipe = ["--recipe", "vllm fp8", "--format", "markdown"];
+    let output = run(&world, &[&args[..], &recipe].concat());
+    assert!(
+        text(&output.stdout).contains("| `vllm fp8` | descriptive |"),
+        "{}",
+        text(&output.stdout)
+    );
+    let path = "imported/certificates/vllm fp8.json";
+    let output = run(&world, &["explain", path]);
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).contains("(post_hoc)"),
+        "{}",
+        text(&output.stdout)
+    );
+    assert_eq!(code(&run(&world, &["verify", path])), 0);
+    // A certificate of a run has a recipe, and one that claims a cache does as well.
+    let certificate = tree(&world.root().join(path));
+    for (pointer, value) in [
+        ("/worker/kind", json!("cpu")),
+        ("/memory/bytes_per_token", json!(9)),
+    ] {
+        let mut forged = certificate.clone();
+        *forged.pointer_mut(pointer).unwrap() = value;
+        fs::write(world.root().join("forged.json"), forged.to_string()).unwrap();
+        assert_eq!(
+            code(&run(&world, &["verify", "forged.json"])),
+            5,
+            "{pointer}"
+        );
+    }
+}
+
 #[test]
 fn colour_only_where_it_is_asked_for_and_never_in_files() {
     let world = Synthetic::new();
