@@ -372,7 +372,7 @@ fn an_imported_certificate_with_a_name_of_its_own_is_consistent_and_explained() 
     let output = run(&world, &["explain", path]);
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     assert!(
-        text(&output.stdout).contains("(post_hoc)"),
+        text(&output.stdout).contains("(recipe_undeclared)"),
         "{}",
         text(&output.stdout)
     );

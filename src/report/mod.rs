@@ -23,7 +23,9 @@ mod tests;
 
 pub use badge::write_badge;
 pub use check::{Status, change_status, status};
-pub use contrast::{COMPARE_SCHEMA, write_comparison_json, write_comparison_text};
+pub use contrast::{
+    COMPARE_SCHEMA, write_comparison_json, write_comparison_markdown, write_comparison_text,
+};
 pub use explain::{EXPLAIN_SCHEMA, Explanation, Section, write_explanations_json};
 pub use github::{write_annotations, write_failure_annotation};
 pub use junit::write_junit;

@@ -69,8 +69,8 @@ impl Table {
             let [upper, lower] = &column.heading;
             // A word that the two lines split is one word again.
             let joined = match upper.strip_suffix('-') {
-                Some(start) => format!("{start}{lower}"),
-                None => format!("{upper} {lower}"),
+                Some(start) if !start.ends_with(' ') => format!("{start}{lower}"),
+                _ => format!("{upper} {lower}"),
             };
             escape(joined.trim())
         };

@@ -123,7 +123,9 @@ pub(super) fn least(rule: &RuleResult) -> Option<String> {
              would."
         ),
         false => {
-            format!("{place}: with nothing lost {fewest} pairs would pass; there were {pairs}.")
+            format!(
+                "{place}: with nothing lost, {fewest} of its {pairs} pairs would have been enough."
+            )
         }
     })
 }
