@@ -5,6 +5,7 @@
 
 #[path = "verify/synthetic.rs"]
 mod synthetic;
+mod tiny;
 
 use std::fs;
 use std::path::Path;
@@ -13,6 +14,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 
 use synthetic::Synthetic;
+use tiny::Tiny;
 
 /// `kvassay ARGS` in the world's folder, without anything that CI or a terminal may have set.
 fn run(world: &Synthetic, args: &[&str]) -> Output {
@@ -236,6 +238,47 @@ fn baselines_that_say_nothing_about_the_run_are_refused() {
     refused("shape.json", 2, "found a certificate of model");
     fs::write(world.root().join("no.json"), "{}").unwrap();
     refused("no.json", 2, "expected kvassay.certificate/1");
+}
+
+#[test]
+fn qualify_is_quiet_and_reads_baselines_before_it_runs() {
+    let tiny = Tiny::new();
+    let qualify = |args: &[&str]| tiny.command("qualify").args(args).output().unwrap();
+    let output = qualify(&["SD", "--out", "one", "--quiet", "--format", "junit"]);
+    assert_eq!(code(&output), 1, "{}", text(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("type=\"control_too_weak\""));
+    assert!(tiny.path("one/certificates/SD.svg").exists());
+    let stored = fs::read_to_string(tiny.path("one/certificates/SD.json")).unwrap();
+    fs::write(tiny.path("kept.json"), &stored).unwrap();
+    let again = [
+        "--out",
+        "one",
+        "--resume",
+        "SD",
+        "--write",
+        "text=summary.txt",
+    ];
+    let output = qualify(&[&again[..], &["--baseline", "kept.json"]].concat());
+    assert_eq!(code(&output), 1);
+    assert!(!output.stderr.is_empty(), "progress in lines");
+    let summary = fs::read_to_string(tiny.path("summary.txt")).unwrap();
+    assert!(
+        summary.contains("it held nothing, so nothing can be lost"),
+        "{summary}"
+    );
+    // Another recipe than those of the run, and one that contradicts itself.
+    for (recipe, change, exit) in [("AF", "no such text", 2), ("SD", "control_too_weak", 5)] {
+        fs::write(tiny.path("kept.json"), stored.replace(change, "y")).unwrap();
+        let output = qualify(&[recipe, "--out", "two", "--baseline", "kept.json"]);
+        assert_eq!(code(&output), exit, "{}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains("kept.json"),
+            "{}",
+            text(&output.stderr)
+        );
+        assert!(!tiny.path("two").exists(), "nothing was started");
+    }
 }
 
 #[test]
