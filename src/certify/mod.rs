@@ -8,6 +8,7 @@ mod aa;
 mod arms;
 mod assemble;
 mod attainable;
+mod baseline;
 mod cases;
 mod caveats;
 mod check;
@@ -39,6 +40,9 @@ mod tests;
 
 pub use assemble::{certify, certify_with};
 pub use attainable::{Attainable, Unattainable, attainable, unattainable};
+pub use baseline::{
+    BaselineComparison, Incomparable, ObjectiveChange, RuleChange, against_baseline, comparable,
+};
 pub use cases::{
     DepthCounts, PairedCase, PairedOutcome, PairedPanel, by_depth, paired_cases, questions,
 };
@@ -53,7 +57,7 @@ pub use evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 pub use findings::Reason;
 pub use load::load;
 pub use order::judge_under;
-pub use outlook::{POWERS, outlook};
+pub use outlook::{POWERS, least_pairs, outlook};
 pub use plan::{
     Assumptions, ObjectivePower, Probability, RulePower, objective_powers, rule_powers,
 };

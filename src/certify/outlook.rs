@@ -62,3 +62,27 @@ fn needed(result: &RuleResult, power: f64) -> Option<Result<Needed, StatsError>>
         }
     })
 }
+
+/// The fewest pairs with which a rule on counts passes where nothing is lost and nothing gained;
+/// `None` where no number up to 100,000 does, and for the NLL rule, which passes at any. A pure
+/// function of the rule's alpha and limit.
+pub fn least_pairs(result: &RuleResult) -> Option<u64> {
+    let criterion = Criterion {
+        alpha: result.alpha,
+        limit: result.limit,
+    };
+    let rule = RuleName::ALL
+        .into_iter()
+        .find(|rule| rule.name() == result.rule)?;
+    // Without loss there is no chance in it: the probability of passing is 0 or 1.
+    let [power, _] = POWERS;
+    let needed = match rule {
+        RuleName::GrossLoss | RuleName::Retrieval => pairs_for_loss(0.0, criterion, power),
+        RuleName::NetChange => pairs_for_net_change(Rates::new(0.0, 0.0).ok()?, criterion, power),
+        RuleName::Nll => return None,
+    };
+    match needed.ok()? {
+        Needed::Pairs(pairs) => Some(pairs),
+        Needed::BeyondLimit | Needed::OutOfReach => None,
+    }
+}

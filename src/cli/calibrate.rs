@@ -31,7 +31,7 @@ pub struct Args {
 ///
 /// # Errors
 /// [`Failure`]; nothing is written then.
-pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
+pub fn run(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
     let settings = ModelSettings::resolve(&args.model)?;
     if settings.others_are_named {
         let found = settings.others.len() + 1;
@@ -46,7 +46,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
             settings.protocol.name
         )));
     };
-    let mut progress = Progress::stderr();
+    let mut progress = Progress::stderr(quiet);
     let calibration = runner::calibrate(
         documents,
         settings.protocol.calibration.forced_tokens,

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use clap::Args as ClapArgs;
 
-use crate::schema::Certificate;
+use crate::schema::{Certificate, ObjectiveName};
 use crate::store::{RunDir, write_json_atomic};
 
+use super::baseline::BaselineArgs;
 use super::issue::{self, Issued};
-use super::output::Format;
+use super::output::SummaryArgs;
+use super::qualify::Require;
 use super::{Exit, Failure, protocol, qualify};
 
 /// Arguments of `kvassay certify`.
@@ -22,29 +24,58 @@ pub struct Args {
     pub run: PathBuf,
     /// Judge the records under another protocol than the run's own: descriptive, never a pass. The
     /// run's certificates stay as they are.
-    #[arg(long, value_name = "NAME|PATH")]
+    #[arg(long, value_name = "NAME|PATH", conflicts_with = "baseline")]
     pub protocol: Option<String>,
     /// Where certificates under another protocol are written; without it they are printed only.
     #[arg(long, value_name = "DIR", requires = "protocol")]
     pub out: Option<PathBuf>,
-    /// Form of the summary on stdout.
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
+    /// Objective that every recipe of the run must hold; with none the exit code says whether the
+    /// evidence is complete.
+    #[arg(long, value_enum)]
+    pub require: Option<Require>,
+    /// Earlier certificates.
+    #[command(flatten)]
+    pub baselines: BaselineArgs,
+    /// How the summary is given.
+    #[command(flatten)]
+    pub summary: SummaryArgs,
+}
+
+impl Args {
+    fn required(&self) -> Vec<ObjectiveName> {
+        self.require.map_or_else(Vec::new, Require::objectives)
+    }
 }
 
 /// Recomputes every certificate from the run directory, stores it there, and prints the summary.
-/// Nothing is required: it exits 0 where every certificate could be issued on complete evidence.
+/// Where nothing is required, it exits 0 if every certificate could be issued on complete
+/// evidence.
 ///
 /// # Errors
 /// [`Failure`] where the run directory cannot be read or written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let outcome = certify(args, out);
+    args.summary.annotated(outcome, out)
+}
+
+fn certify(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
+    args.summary.check()?;
     if let Some(protocol) = &args.protocol {
         return judge(args, protocol, out);
     }
+    let baselines = args.baselines.read()?;
     let dir = open(&args.run)?;
+    baselines.check(dir.manifest(), &args.run)?;
     let certificates = issue::issue(&dir)?;
-    let protocol = &dir.manifest().protocol;
-    issue::summarise(&args.run, protocol, &certificates, &[], args.format, out)
+    let issued = Issued {
+        run: &args.run,
+        stored: Some(&issue::certificates_folder(&args.run)),
+        protocol: &dir.manifest().protocol,
+        certificates: &certificates,
+        required: &args.required(),
+        baselines: &baselines.compare(dir.manifest(), &certificates)?,
+    };
+    issue::present(&issued, &args.summary, out)
 }
 
 fn open(run: &Path) -> Result<RunDir, Failure> {
@@ -65,8 +96,10 @@ fn judge(args: &Args, protocol: &str, out: &mut dyn Write) -> Result<Exit, Failu
         stored: stored.as_deref(),
         protocol: &protocol,
         certificates: &certificates,
+        required: &args.required(),
+        baselines: &[],
     };
-    issue::present(&issued, &[], args.format, out)
+    issue::present(&issued, &args.summary, out)
 }
 
 /// Writes the certificates into a folder outside of the run, and replaces nothing.

@@ -3,14 +3,13 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 
 use crate::certify::{self, ContrastError, Evidence, GivenRun};
 use crate::report;
 use crate::store::RunDir;
 
 use super::issue::certify_failure;
-use super::output::Format;
 use super::{Exit, Failure, qualify};
 
 /// Arguments of `kvassay compare`.
@@ -25,7 +24,19 @@ pub struct Args {
     pub contrasts: Vec<String>,
     /// Output.
     #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
+    pub format: CompareFormat,
+}
+
+/// Forms of a comparison. Nothing in it passes or fails, so that there is no JUnit report of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CompareFormat {
+    /// Text for people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// Markdown for a pull request.
+    Markdown,
 }
 
 /// Compares arms within each run and adjusts over the protocol's families. Nothing is required of
@@ -57,8 +68,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         Exit::Incomplete
     };
     match args.format {
-        Format::Text => report::write_comparison_text(&comparison, report::TEXT_WIDTH, out)?,
-        Format::Json => report::write_comparison_json(&comparison, exit.code(), out)?,
+        CompareFormat::Text => report::write_comparison_text(&comparison, report::TEXT_WIDTH, out)?,
+        CompareFormat::Markdown => report::write_comparison_markdown(&comparison, out)?,
+        CompareFormat::Json => report::write_comparison_json(&comparison, exit.code(), out)?,
     }
     Ok(exit)
 }

@@ -93,13 +93,19 @@ pub(super) fn finish(
     outcome: Result<Exit, Failure>,
     out: &mut dyn Write,
     err: &mut dyn Write,
+    color: bool,
 ) -> ExitCode {
     let outcome = outcome.and_then(|exit| out.flush().map(|()| exit).map_err(Failure::from));
     let exit = match outcome {
         Ok(exit) => exit,
         Err(failure) => {
+            let (red, plain) = if color {
+                ("\x1b[1;31m", "\x1b[0m")
+            } else {
+                ("", "")
+            };
             // Nothing is left to report to where stderr fails.
-            let _ = writeln!(err, "kvassay: error: {:#}", failure.error);
+            let _ = writeln!(err, "kvassay: {red}error{plain}: {:#}", failure.error);
             failure.exit
         }
     };

@@ -11,9 +11,9 @@ use clap::{Args as ClapArgs, Subcommand};
 use crate::import::{self, ImportError, ImportPlan, Logs, csv, inspect, lighteval, lm_eval};
 use crate::recipe::Recipe;
 use crate::report::Summary;
-use crate::schema::{ImportReport, ObjectiveName, PanelPlan, Protocol};
+use crate::schema::{ImportReport, PanelPlan, Protocol};
 
-use super::output::Format;
+use super::output::SummaryArgs;
 use super::qualify::Require;
 use super::{Exit, Failure, issue, protocol};
 
@@ -131,9 +131,9 @@ struct Common {
     /// Objective that must hold; with none the exit code says whether the evidence is complete.
     #[arg(long, value_enum)]
     require: Option<Require>,
-    /// Form of the summary on stdout.
-    #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    /// How the summary is given.
+    #[command(flatten)]
+    summary: SummaryArgs,
 }
 
 /// Imports, certifies and prints the summary.
@@ -142,20 +142,21 @@ struct Common {
 /// [`Failure`]: files that are not what they should be 2, a disk that fails 4.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let common = args.harness.common();
+    common.summary.check()?;
     let plan = plan(common).map_err(Failure::input)?;
     let logs = args.harness.read().map_err(failure)?;
     let (dir, report) = import::write(&common.out, &plan, &logs).map_err(failure)?;
     notes::write(&report, &common.out, &mut std::io::stderr())?;
     let certificates = issue::issue(&dir)?;
-    let required = required(common.require);
+    let required = common.require.map_or_else(Vec::new, Require::objectives);
     // What is wrong with the files comes before what the rules say of the rest.
     let exit = if is_complete(&report) {
-        issue::exit(&plan.protocol, &certificates, &required)
+        issue::exit(&plan.protocol, &certificates, &required, &[])
     } else {
         Exit::Incomplete
     };
     let run = common.out.display().to_string();
-    let stored = format!("{}/certificates/", run.trim_end_matches('/'));
+    let stored = issue::certificates_folder(&common.out);
     let summary = Summary {
         run: &run,
         stored: Some(&stored),
@@ -163,8 +164,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         required: &required,
         exit: exit.code(),
         certificates: &certificates,
+        baselines: &[],
     };
-    issue::print(&summary, common.format, out)?;
+    common.summary.present(&summary, out)?;
     Ok(exit)
 }
 
@@ -287,15 +289,6 @@ fn control_arm(protocol: &Protocol, asked: Option<&str>) -> anyhow::Result<Strin
             protocol.name,
             names()
         ),
-    }
-}
-
-fn required(require: Option<Require>) -> Vec<ObjectiveName> {
-    match require {
-        None => Vec::new(),
-        Some(Require::Preservation) => vec![ObjectiveName::Preservation],
-        Some(Require::Aggregate) => vec![ObjectiveName::Aggregate],
-        Some(Require::Both) => vec![ObjectiveName::Preservation, ObjectiveName::Aggregate],
     }
 }
 

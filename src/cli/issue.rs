@@ -1,24 +1,42 @@
 //! From a run directory to certificates, the summary and the exit code.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use crate::certify;
-use crate::report::{self, Summary};
-use crate::schema::{ArmRole, Certificate, ObjectiveName, Protocol, Verdict};
+use crate::report::{Against, Status, Summary, change_status, status};
+use crate::schema::{ArmRole, Certificate, ObjectiveName, Protocol};
 use crate::store::RunDir;
 
-use super::output::Format;
-use super::{Exit, Failure};
+use super::output::SummaryArgs;
+use super::{Exit, Failure, badge};
 
-/// Certifies every candidate arm of the run, in the order of the arms, and stores the certificates.
+/// Certifies every candidate arm of the run, in the order of the arms, and stores the certificates,
+/// each with a badge of the protocol's required objective.
 pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
     let certificates = certificates(dir)?;
+    let objective = dir.manifest().protocol.required;
     for certificate in &certificates {
-        dir.write_certificate(&certificate.recipe.name, certificate)
+        let name = &certificate.recipe.name;
+        let badge = dir.path().join(format!("certificates/{name}.svg"));
+        // A badge never stands beside a certificate that it was not drawn from.
+        remove(&badge)?;
+        dir.write_certificate(name, certificate)
             .map_err(|error| super::qualify::failure(error.into()))?;
+        badge::draw(certificate, objective, &badge)?;
     }
     Ok(certificates)
+}
+
+/// Removes a file that need not be there.
+fn remove(path: &Path) -> Result<(), Failure> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            let context = format!("{}: cannot remove", path.display());
+            Err(Failure::worker(anyhow::Error::new(error).context(context)))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Certifies every candidate arm of the run, in the order of the arms, and stores nothing.
@@ -43,29 +61,7 @@ fn of_each_candidate(evidence: &certify::Evidence) -> Result<Vec<Certificate>, F
         .collect()
 }
 
-/// Prints the summary of a run whose certificates are stored in it and decides the exit code.
-pub(super) fn summarise(
-    run: &Path,
-    protocol: &Protocol,
-    certificates: &[Certificate],
-    required: &[ObjectiveName],
-    format: Format,
-    out: &mut dyn Write,
-) -> Result<Exit, Failure> {
-    let stored = format!(
-        "{}/certificates/",
-        run.display().to_string().trim_end_matches('/')
-    );
-    let issued = Issued {
-        run,
-        stored: Some(&stored),
-        protocol,
-        certificates,
-    };
-    present(&issued, required, format, out)
-}
-
-/// Certificates, and where they stand.
+/// Certificates, where they stand, and what is asked of them.
 pub(super) struct Issued<'a> {
     /// Run directory.
     pub run: &'a Path,
@@ -75,32 +71,43 @@ pub(super) struct Issued<'a> {
     pub protocol: &'a Protocol,
     /// The certificates.
     pub certificates: &'a [Certificate],
+    /// Objectives that every recipe must hold; empty for a survey.
+    pub required: &'a [ObjectiveName],
+    /// Earlier certificates: what they held must hold.
+    pub baselines: &'a [Against],
 }
 
-/// Prints the summary and decides the exit code.
+/// The folder of a run's certificates, as it is shown.
+pub(super) fn certificates_folder(run: &Path) -> String {
+    format!(
+        "{}/certificates/",
+        run.display().to_string().trim_end_matches('/')
+    )
+}
+
+/// Presents the summary and decides the exit code.
 pub(super) fn present(
     issued: &Issued<'_>,
-    required: &[ObjectiveName],
-    format: Format,
+    form: &SummaryArgs,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
-    let Issued {
-        run,
-        stored,
-        protocol,
-        certificates,
-    } = *issued;
-    let exit = exit(protocol, certificates, required);
-    let run = run.display().to_string();
+    let exit = exit(
+        issued.protocol,
+        issued.certificates,
+        issued.required,
+        issued.baselines,
+    );
+    let run = issued.run.display().to_string();
     let summary = Summary {
         run: &run,
-        stored,
-        protocol,
-        required,
+        stored: issued.stored,
+        protocol: issued.protocol,
+        required: issued.required,
         exit: exit.code(),
-        certificates,
+        certificates: issued.certificates,
+        baselines: issued.baselines,
     };
-    print(&summary, format, out)?;
+    form.present(&summary, out)?;
     Ok(exit)
 }
 
@@ -109,54 +116,32 @@ pub(super) fn exit(
     protocol: &Protocol,
     certificates: &[Certificate],
     required: &[ObjectiveName],
+    baselines: &[Against],
 ) -> Exit {
-    let verdicts = verdicts(certificates, required, protocol.required);
-    outcome(&verdicts, required.is_empty())
-}
-
-/// Prints the summary.
-pub(super) fn print(
-    summary: &Summary<'_>,
-    format: Format,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
-    match format {
-        Format::Text => report::write_text(summary, report::TEXT_WIDTH, out)?,
-        Format::Json => summary.write_json(out)?,
-    }
-    Ok(())
-}
-
-/// Verdicts of what was required; of the protocol's own objective in a survey.
-fn verdicts(
-    certificates: &[Certificate],
-    required: &[ObjectiveName],
-    surveyed: ObjectiveName,
-) -> Vec<Verdict> {
-    let looked_at = if required.is_empty() {
-        &[surveyed][..]
-    } else {
-        required
+    let of = |certificate: &Certificate| -> Vec<Status> {
+        let verdict = |name: ObjectiveName| certificate.objectives.get(name).verdict;
+        match required {
+            [] => vec![status(verdict(protocol.required), false, true)],
+            names => names
+                .iter()
+                .map(|&name| status(verdict(name), true, true))
+                .collect(),
+        }
     };
-    let of = |certificate: &Certificate| -> Vec<Verdict> {
-        looked_at
-            .iter()
-            .map(|&name| certificate.objectives.get(name).verdict)
-            .collect()
-    };
-    certificates.iter().flat_map(of).collect()
+    let certificates = certificates.iter().flat_map(of);
+    let changes = baselines
+        .iter()
+        .flat_map(|against| &against.comparison.objectives);
+    outcome(certificates.chain(changes.map(change_status)))
 }
 
-/// Incomplete or unsupported comes before not held, and both before success. A survey requires
-/// complete evidence and nothing else.
-fn outcome(verdicts: &[Verdict], survey: bool) -> Exit {
-    let lacks = |verdict: &Verdict| matches!(verdict, Verdict::Incomplete | Verdict::Unsupported);
-    if verdicts.iter().any(lacks) {
-        Exit::Incomplete
-    } else if !survey && verdicts.iter().any(|&verdict| verdict != Verdict::Pass) {
-        Exit::DoesNotHold
-    } else {
-        Exit::Holds
+/// What cannot be judged comes before what does not hold, and both before success. A survey
+/// requires complete evidence and nothing else.
+fn outcome(statuses: impl Iterator<Item = Status>) -> Exit {
+    match statuses.max() {
+        Some(Status::Error) => Exit::Incomplete,
+        Some(Status::Failed) => Exit::DoesNotHold,
+        Some(Status::Passed | Status::Skipped) | None => Exit::Holds,
     }
 }
 
@@ -178,6 +163,8 @@ pub(super) fn certify_failure(error: certify::CertifyError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::certify::{BaselineComparison, ObjectiveChange};
+    use crate::schema::{Verdict, builtin_protocol};
 
     #[test]
     fn precedence_of_exit_codes() {
@@ -192,8 +179,52 @@ mod tests {
             (&[], 0, 0),
         ];
         for (verdicts, named, survey) in table {
-            assert_eq!(outcome(verdicts, false).code(), named, "{verdicts:?}");
-            assert_eq!(outcome(verdicts, true).code(), survey, "{verdicts:?}");
+            let code = |required: bool| {
+                outcome(
+                    verdicts
+                        .iter()
+                        .map(|&verdict| status(verdict, required, true)),
+                )
+                .code()
+            };
+            assert_eq!(code(true), named, "{verdicts:?}");
+            assert_eq!(code(false), survey, "{verdicts:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_baseline_held_is_required_even_in_a_survey() {
+        use Verdict::{Descriptive, Incomplete, NotEstablished, Pass, Unsupported};
+        let table = [
+            (Pass, Pass, 0),
+            (Pass, NotEstablished, 1),
+            (Pass, Descriptive, 1),
+            (Pass, Incomplete, 3),
+            (Pass, Unsupported, 3),
+            (NotEstablished, NotEstablished, 0),
+            (NotEstablished, Pass, 0),
+            (Descriptive, Incomplete, 0),
+        ];
+        let protocol = builtin_protocol("reference").unwrap();
+        for (then, now, code) in table {
+            let change = ObjectiveChange {
+                objective: ObjectiveName::Aggregate,
+                then,
+                now,
+                reason: None,
+                rules: Vec::new(),
+            };
+            let comparison = BaselineComparison {
+                recipe: "AD".to_owned(),
+                objectives: vec![change],
+            };
+            let against = Against {
+                path: "AD.json".to_owned(),
+                differences: Vec::new(),
+                comparison,
+            };
+            let found = exit(&protocol, &[], &[], &[against]);
+            assert_eq!(found.code(), code, "{then:?} then, {now:?} now");
         }
     }
 }

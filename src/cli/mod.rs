@@ -4,16 +4,21 @@
 //! hands those down. Data goes to the `out` writer (stdout), diagnostics to stderr.
 
 mod audit;
+mod badge;
+mod baseline;
 mod bench;
 mod calibrate;
 mod certify;
 mod doctor;
 mod compare;
+mod completions;
 mod exit;
+mod explain;
 mod geometry;
 mod import;
 mod interrupt;
 mod issue;
+mod man;
 mod memory;
 mod output;
 mod panel;
@@ -23,6 +28,7 @@ mod protocol;
 mod qualify;
 mod report;
 mod resolve;
+mod shell;
 mod size;
 mod stats;
 mod values;
@@ -30,7 +36,9 @@ mod verify;
 
 use std::io::Write;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use shell::{Color, ShellArgs};
 
 pub use exit::{Exit, Failure};
 
@@ -40,6 +48,8 @@ pub use exit::{Exit, Failure};
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    shell: ShellArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -54,6 +64,10 @@ enum Command {
     Report(report::Args),
     /// Check a certificate against its run, or by its own figures.
     Verify(verify::Args),
+    /// Say in plain words what certificates hold, what not, why, and what would be needed.
+    Explain(explain::Args),
+    /// Draw the verdict of a certificate as an SVG badge.
+    Badge(badge::Args),
     /// Certify paired outcomes that another harness has logged.
     Import(import::Args),
     /// Measure the fixed scales of a model on its native cache.
@@ -74,28 +88,40 @@ enum Command {
     Power(power::Args),
     /// Compute one statistic from flags, or many from JSON lines.
     Stats(stats::Args),
+    /// Print a completion script for a shell.
+    Completions(completions::Args),
+    /// Print a manual page, or write all of them.
+    Man(man::Args),
 }
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> std::process::ExitCode {
-    let cli = match Cli::try_parse() {
+    let color = Color::typed(std::env::args_os());
+    color.choose();
+    let command = Cli::command().color(color.of_help());
+    let parsed = command
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return exit::clap_exit(&error),
     };
     let mut out = std::io::stdout().lock();
     let outcome = interrupt::survive_file_size_limit().and_then(|()| run(&cli, &mut out));
-    exit::finish(outcome, &mut out, &mut std::io::stderr())
+    exit::finish(outcome, &mut out, &mut std::io::stderr(), shell::stderr())
 }
 
 fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
     match &cli.command {
-        Command::Qualify(args) => qualify::run(args, out),
+        Command::Qualify(args) => qualify::run(args, cli.shell.quiet, out),
         Command::Certify(args) => certify::run(args, out),
         Command::Compare(args) => compare::run(args, out),
         Command::Report(args) => report::run(args, out),
         Command::Verify(args) => verify::run(args, out),
+        Command::Explain(args) => explain::run(args, out),
+        Command::Badge(args) => badge::run(args, out),
         Command::Import(args) => import::run(args, out),
-        Command::Calibrate(args) => calibrate::run(args, out),
+        Command::Calibrate(args) => calibrate::run(args, cli.shell.quiet, out),
         Command::Memory(args) => memory::run(args, out),
         Command::Protocol(args) => protocol::run(args, out),
         Command::Panel(args) => panel::run(args, out),
@@ -104,5 +130,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
         Command::Doctor(args) => doctor::run(args, out),
         Command::Power(args) => power::run(args, out),
         Command::Stats(args) => stats::run(args, out),
+        Command::Completions(args) => completions::run(args, out),
+        Command::Man(args) => man::run(args, out),
     }
 }

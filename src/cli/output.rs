@@ -1,11 +1,15 @@
 //! Output formats that several commands share.
 
+mod summary;
+
 use std::io::Write;
 
 use clap::ValueEnum;
 use serde::Serialize;
 
 use super::Failure;
+
+pub use summary::{SummaryArgs, SummaryFormat};
 
 /// Text for people or one JSON document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

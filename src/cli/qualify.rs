@@ -9,11 +9,12 @@ use clap::{Args as ClapArgs, ValueEnum};
 use crate::engine::EngineError;
 use crate::panel::runner::{self, Ended, RunError, RunInput};
 use crate::report::Progress;
-use crate::schema::Manifest;
+use crate::schema::{Manifest, ObjectiveName};
 use crate::store::RunDir;
 
-use super::issue;
-use super::output::Format;
+use super::baseline::BaselineArgs;
+use super::issue::{self, Issued};
+use super::output::SummaryArgs;
 use super::prepare::Prepared;
 use super::resolve::{ModelArgs, QualifySettings};
 use super::{Exit, Failure, interrupt};
@@ -49,9 +50,12 @@ pub struct Args {
     /// Objective that the named recipes must hold besides the protocol's own.
     #[arg(long, value_enum, requires = "recipes")]
     pub require: Option<Require>,
-    /// Form of the summary on stdout.
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
+    /// Earlier certificates.
+    #[command(flatten)]
+    pub baselines: BaselineArgs,
+    /// How the summary is given.
+    #[command(flatten)]
+    pub summary: SummaryArgs,
 }
 
 /// Values of `--require`.
@@ -65,15 +69,34 @@ pub enum Require {
     Both,
 }
 
+impl Require {
+    /// The objectives.
+    pub fn objectives(self) -> Vec<ObjectiveName> {
+        match self {
+            Require::Preservation => vec![ObjectiveName::Preservation],
+            Require::Aggregate => vec![ObjectiveName::Aggregate],
+            Require::Both => vec![ObjectiveName::Preservation, ObjectiveName::Aggregate],
+        }
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
 /// [`Failure`] with the exit code of the design: bad input 2, interrupted 3, worker or system 4.
-pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
+pub fn run(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let outcome = qualify(args, quiet, out);
+    args.summary.annotated(outcome, out)
+}
+
+fn qualify(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
+    args.summary.check()?;
+    let baselines = args.baselines.read()?;
     let settings = QualifySettings::resolve(args)?;
     let mut prepared = Prepared::open(&settings.model)?;
     let manifest = manifest(&settings, &prepared)?;
     let path = settings.run_path(&manifest.model.name);
+    baselines.check(&manifest, &path)?;
     let dir = open_run(&path, settings.resume, &manifest)?;
     runner::store_panels(&dir, &prepared.panels).map_err(failure)?;
     let input = RunInput {
@@ -83,7 +106,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         verify: !settings.plain,
         stop: interrupt::stop_flag()?,
     };
-    let mut progress = Progress::stderr();
+    let mut progress = Progress::stderr(quiet);
     let ended = runner::run_side_by_side(
         &input,
         prepared.engine.as_mut(),
@@ -97,14 +120,15 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     }
     let certificates = issue::issue(&dir)?;
     let required = settings.required();
-    issue::summarise(
-        &path,
-        &manifest.protocol,
-        &certificates,
-        &required,
-        args.format,
-        out,
-    )
+    let issued = Issued {
+        run: &path,
+        stored: Some(&issue::certificates_folder(&path)),
+        protocol: &manifest.protocol,
+        certificates: &certificates,
+        required: &required,
+        baselines: &baselines.compare(&manifest, &certificates)?,
+    };
+    issue::present(&issued, &args.summary, out)
 }
 
 fn manifest(settings: &QualifySettings, prepared: &Prepared) -> Result<Manifest, Failure> {

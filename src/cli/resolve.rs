@@ -144,14 +144,8 @@ impl QualifySettings {
         if !self.named {
             return Vec::new();
         }
-        let added: &[ObjectiveName] = match self.require {
-            None => &[],
-            Some(Require::Preservation) => &[ObjectiveName::Preservation],
-            Some(Require::Aggregate) => &[ObjectiveName::Aggregate],
-            Some(Require::Both) => &[ObjectiveName::Preservation, ObjectiveName::Aggregate],
-        };
         let mut required = vec![self.model.protocol.required];
-        required.extend(added);
+        required.extend(self.require.iter().flat_map(|require| require.objectives()));
         required.sort_unstable();
         required.dedup();
         required

@@ -13,7 +13,7 @@ use crate::certify::verify::{self, Disagreement};
 use crate::schema::{Certificate, Statement, ToolIdentity};
 use crate::store::{self, RunDir, StoreError};
 
-use super::output::{self, Format};
+use super::output::SummaryFormat;
 use super::{Exit, Failure, issue, qualify};
 
 use document::{Check, Document};
@@ -36,7 +36,7 @@ pub struct Args {
     statement: Option<PathBuf>,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: SummaryFormat,
 }
 
 /// Runs the command.
@@ -69,10 +69,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         mismatches: &mismatches,
         notes: &notes,
     };
-    match args.format {
-        Format::Text => document.write_text(out)?,
-        Format::Json => output::write_json(out, &document.json())?,
-    }
+    document.write(args.format, out)?;
     Ok(if mismatches.is_empty() {
         Exit::Holds
     } else {

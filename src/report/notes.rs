@@ -5,24 +5,33 @@ use crate::schema::{
     AnswerMode, AnswerResult, Certificate, ObjectiveResult, Objectives, RuleResult, Verdict,
 };
 
+use super::check::against_sentences;
+use super::figure::verdict_words;
 use super::outlook::{influences, outlooks};
 use super::summary::Summary;
 
 /// Every sentence, in reading order.
 pub(super) fn notes(summary: &Summary<'_>) -> Vec<String> {
-    let mut notes = controls(summary);
-    notes.push(aa(summary));
-    notes.extend(answers(summary));
+    let mut notes = background(summary);
     notes.extend(of_recipes(summary, sentences));
     notes.extend(of_recipes(summary, outlooks));
     notes.extend(of_recipes(summary, influences));
     notes.extend(degradation(summary));
+    notes.extend(summary.baselines.iter().flat_map(against_sentences));
     notes.push(requirement(summary));
     notes.extend(sizes(summary));
     notes.push(format!(
         "certificates: {}",
         summary.stored.unwrap_or("printed only, stored nowhere")
     ));
+    notes
+}
+
+/// What candidates were compared with, and how their answers came about.
+pub(super) fn background(summary: &Summary<'_>) -> Vec<String> {
+    let mut notes = controls(summary);
+    notes.push(aa(summary));
+    notes.extend(answers(summary));
     notes
 }
 
@@ -116,6 +125,15 @@ fn answers(summary: &Summary<'_>) -> Option<String> {
     })
 }
 
+/// Why objectives are not passed, and what their rules would have needed.
+pub(super) fn unheld(summary: &Summary<'_>) -> Vec<String> {
+    let mut notes = of_recipes(summary, sentences);
+    notes.extend(of_recipes(summary, outlooks));
+    notes.extend(of_recipes(summary, influences));
+    notes.extend(sizes(summary));
+    notes
+}
+
 /// Sentences about certificates: one for all recipes of which the same is to be said.
 fn of_recipes(summary: &Summary<'_>, sentences: fn(&Objectives) -> Vec<String>) -> Vec<String> {
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
@@ -162,35 +180,27 @@ fn reason(result: &ObjectiveResult) -> Option<String> {
     Some(text)
 }
 
-fn verdict_words(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Pass => "pass",
-        Verdict::NotEstablished => "not established",
-        Verdict::Incomplete => "incomplete",
-        Verdict::Unsupported => "unsupported",
-        Verdict::Descriptive => "descriptive",
-    }
+fn degradation(summary: &Summary<'_>) -> Vec<String> {
+    let certificates = summary.certificates.iter();
+    let line = |certificate: &Certificate| {
+        let endpoints = degraded_endpoints(certificate)?;
+        let name = &certificate.recipe.name;
+        Some(format!("{name}: degradation established on {endpoints}"))
+    };
+    certificates.filter_map(line).collect()
 }
 
-fn degradation(summary: &Summary<'_>) -> Vec<String> {
-    let mut lines = Vec::new();
-    for certificate in summary.certificates {
-        let established = certificate
-            .degradation
-            .iter()
-            .filter(|found| found.established);
-        let endpoints: Vec<String> = established
-            .map(|found| degraded(certificate, &found.endpoint))
-            .collect();
-        if !endpoints.is_empty() {
-            let name = &certificate.recipe.name;
-            lines.push(format!(
-                "{name}: degradation established on {}",
-                endpoints.join(", ")
-            ));
-        }
-    }
-    lines
+/// Endpoints on which degradation is established, with what happened there; nothing where there
+/// are none.
+pub(super) fn degraded_endpoints(certificate: &Certificate) -> Option<String> {
+    let established = certificate
+        .degradation
+        .iter()
+        .filter(|found| found.established);
+    let endpoints: Vec<String> = established
+        .map(|found| degraded(certificate, &found.endpoint))
+        .collect();
+    (!endpoints.is_empty()).then(|| endpoints.join(", "))
 }
 
 /// An endpoint with what happened there, against the first control.
@@ -208,8 +218,11 @@ fn degraded(certificate: &Certificate, endpoint: &str) -> String {
 }
 
 fn requirement(summary: &Summary<'_>) -> String {
-    if summary.required.is_empty() {
+    if summary.required.is_empty() && summary.baselines.is_empty() {
         return "survey, nothing required".to_owned();
+    }
+    if summary.required.is_empty() {
+        return "survey, required is what baselines held".to_owned();
     }
     let names: Vec<&str> = summary.required.iter().map(|&name| name.name()).collect();
     format!("required of each recipe: {}", names.join(" and "))

@@ -1,4 +1,5 @@
-//! Progress on stderr: a bar per worker and its panel on a terminal, plain lines elsewhere.
+//! Progress on stderr: a bar per worker and its panel on a terminal, plain lines elsewhere, or
+//! nothing.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ const LINE_INTERVAL: Duration = Duration::from_secs(30);
 /// A sink for [`Event`]s that shows how far the run is, how fast, and how long it may take.
 pub struct Progress<W: Write> {
     out: W,
+    /// Say nothing at all.
+    quiet: bool,
     /// `None` for plain lines.
     bars: Option<MultiProgress>,
     workers: Vec<WorkerProgress>,
@@ -77,11 +80,16 @@ impl PanelProgress {
 }
 
 impl Progress<std::io::Stderr> {
-    /// Progress on stderr; bars only where it is a terminal.
-    pub fn stderr() -> Self {
+    /// Progress on stderr; bars only where it is a terminal that can move its cursor. `quiet` says
+    /// nothing.
+    pub fn stderr(quiet: bool) -> Self {
         let stderr = std::io::stderr();
-        let bars = stderr.is_terminal();
-        Progress::new(stderr, bars)
+        let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+        let bars = !quiet && !is_dumb && stderr.is_terminal();
+        Progress {
+            quiet,
+            ..Progress::new(stderr, bars)
+        }
     }
 }
 
@@ -91,6 +99,7 @@ impl<W: Write> Progress<W> {
         let target = ProgressDrawTarget::stderr();
         Progress {
             out,
+            quiet: false,
             bars: bars.then(|| MultiProgress::with_draw_target(target)),
             workers: Vec::new(),
         }
@@ -240,6 +249,9 @@ impl<W: Write> Progress<W> {
     }
 
     fn line(&mut self, text: &str) {
+        if self.quiet {
+            return;
+        }
         let out = &mut self.out;
         // See `event_of`.
         let mut write = || {
@@ -339,6 +351,23 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with("SD math: 2 done in 0:00 ("), "{text}");
         assert!(text.contains("\nAF math: 1 done in 0:00 ("), "{text}");
+    }
+
+    #[test]
+    fn quiet_says_nothing() {
+        let mut out = Vec::new();
+        let mut progress = Progress {
+            quiet: true,
+            ..Progress::new(&mut out, false)
+        };
+        let run = Path::new("r");
+        progress.event(&Event::RunStarted {
+            run,
+            cases: 4,
+            done: 1,
+        });
+        progress.event(&Event::Interrupted);
+        assert!(out.is_empty());
     }
 
     #[test]

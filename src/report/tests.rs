@@ -8,6 +8,9 @@ use crate::store::samples;
 
 use super::*;
 
+mod formats;
+mod words;
+
 fn proportion(limit: f64) -> ProportionRule {
     ProportionRule { limit, divisor: 12 }
 }
@@ -192,9 +195,10 @@ fn text(protocol: &Protocol, required: &[ObjectiveName], width: usize) -> String
         required,
         exit: 1,
         certificates: &certificates,
+        baselines: &[],
     };
     let mut out = Vec::new();
-    write_text(&summary, width, &mut out).unwrap();
+    write_text(&summary, width, false, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -251,9 +255,10 @@ fn text_of(change: impl FnOnce(&mut Certificate)) -> String {
         required: &[],
         exit: 0,
         certificates: &[certificate],
+        baselines: &[],
     };
     let mut out = Vec::new();
-    write_text(&summary, 400, &mut out).unwrap();
+    write_text(&summary, 400, false, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -339,6 +344,7 @@ fn json_is_one_document_with_the_certificates() {
         required: &[ObjectiveName::Aggregate],
         exit: 0,
         certificates: &certificates,
+        baselines: &[],
     };
     let mut out = Vec::new();
     summary.write_json(&mut out).unwrap();

@@ -26,14 +26,19 @@ impl Row<'_> {
 }
 
 /// Writes the summary in lines of at most `width` characters; a word longer than that, such as a
-/// path, stands on a line of its own.
+/// path, stands on a line of its own. With `color` verdicts are coloured by ANSI codes.
 ///
 /// # Errors
 /// Where `out` cannot be written.
-pub fn write_text(summary: &Summary<'_>, width: usize, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_text(
+    summary: &Summary<'_>,
+    width: usize,
+    color: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     write_wrapped(&heading(summary), width, out)?;
     writeln!(out)?;
-    table(summary).write(width, out)?;
+    full_table(summary).write(width, color, out)?;
     writeln!(out)?;
     for note in notes(summary) {
         write_wrapped(&note, width, out)?;
@@ -81,7 +86,8 @@ pub(super) fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }
 
-fn table(summary: &Summary<'_>) -> Table {
+/// A row per certificate and control with everything that was measured, verdicts last.
+pub(super) fn full_table(summary: &Summary<'_>) -> Table {
     let rows = rows(summary);
     let mut table = Table::default();
     let cells = |cell: &dyn Fn(&Row<'_>) -> String| rows.iter().map(cell).collect::<Vec<_>>();
@@ -113,15 +119,17 @@ fn table(summary: &Summary<'_>) -> Table {
     let verdict = |row: &Row<'_>, name| {
         short_verdict(row.certificate.objectives.get(name).verdict).to_owned()
     };
-    table.column(
+    table.painted_column(
         "preser-",
         "vation",
         cells(&|row| verdict(row, ObjectiveName::Preservation)),
+        paint,
     );
-    table.column(
+    table.painted_column(
         "aggre-",
         "gate",
         cells(&|row| verdict(row, ObjectiveName::Aggregate)),
+        paint,
     );
     table
 }
@@ -181,6 +189,15 @@ fn panel_columns(table: &mut Table, rows: &[Row<'_>], panel: &str) {
             )
         });
     }
+}
+
+/// Green for a pass, yellow for any other verdict: none of them is proof of harm.
+fn paint(verdict: &str) -> Option<u8> {
+    Some(if verdict == short_verdict(Verdict::Pass) {
+        32
+    } else {
+        33
+    })
 }
 
 fn short_verdict(verdict: Verdict) -> &'static str {

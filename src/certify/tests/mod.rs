@@ -1,5 +1,6 @@
 //! Certificates of hand-made evidence.
 
+mod baseline;
 mod beside;
 mod cases;
 mod contrast;

@@ -7,6 +7,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::certify::verify::Disagreement;
+use crate::report::Verification;
+
+use super::super::Failure;
+use super::super::output::{self, SummaryFormat};
 
 /// Schema name of the JSON document.
 const VERIFY_SCHEMA: &str = "kvassay.verify/1";
@@ -61,7 +65,30 @@ struct JsonMismatch<'a> {
 }
 
 impl<'a> Document<'a> {
-    pub fn json(&self) -> Json<'a> {
+    /// Writes the outcome.
+    ///
+    /// # Errors
+    /// Exit 4 where `out` cannot be written.
+    pub fn write(&self, format: SummaryFormat, out: &mut dyn Write) -> Result<(), Failure> {
+        let mismatches = self.mismatches.iter().map(ToString::to_string);
+        let mismatches: Vec<String> = mismatches.collect();
+        let verification = Verification {
+            file: &self.certificate.display().to_string(),
+            headline: &self.headline(),
+            mismatches: &mismatches,
+            notes: self.notes,
+        };
+        match format {
+            SummaryFormat::Text => self.write_text(out)?,
+            SummaryFormat::Json => output::write_json(out, &self.json())?,
+            SummaryFormat::Junit => verification.write_junit(out)?,
+            SummaryFormat::Markdown => verification.write_markdown(out)?,
+            SummaryFormat::Github => verification.write_annotations(out)?,
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Json<'a> {
         let mismatch = |found: &'a Disagreement| JsonMismatch {
             path: &found.path,
             found: &found.found,
@@ -80,7 +107,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.headline())?;
         for mismatch in self.mismatches {
             writeln!(out, "  {mismatch}")?;

@@ -10,7 +10,7 @@ use crate::certify::verify::{Between, Disagreement};
 use crate::schema::{PANEL_SCHEMA, STORED_DOCUMENTS, StoredDocument, parse_strict};
 use crate::store;
 
-use super::super::output::{self, Format};
+use super::super::output::SummaryFormat;
 use super::super::{Exit, Failure};
 use super::document::{Check, Document};
 use super::store_failure;
@@ -19,7 +19,11 @@ use super::store_failure;
 const LONGEST: usize = 80;
 
 /// Validates the file at `path`; what violates its schema is bad input.
-pub(super) fn run(path: &Path, format: Format, out: &mut dyn Write) -> Result<Exit, Failure> {
+pub(super) fn run(
+    path: &Path,
+    format: SummaryFormat,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
     let extension = path.extension().and_then(|extension| extension.to_str());
     let (name, mismatches) = match extension {
         Some("jsonl") => lines(path)?,
@@ -33,10 +37,7 @@ pub(super) fn run(path: &Path, format: Format, out: &mut dyn Write) -> Result<Ex
         mismatches: &mismatches,
         notes: &notes,
     };
-    match format {
-        Format::Text => document.write_text(out)?,
-        Format::Json => output::write_json(out, &document.json())?,
-    }
+    document.write(format, out)?;
     Ok(if mismatches.is_empty() {
         Exit::Holds
     } else {

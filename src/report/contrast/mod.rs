@@ -1,4 +1,4 @@
-//! Sinks for contrasts: text and JSON.
+//! Sinks for contrasts: text, Markdown and JSON.
 
 mod document;
 mod notes;
@@ -26,6 +26,14 @@ pub fn write_comparison_text(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     text::write(comparison, width, out)
+}
+
+/// Writes a comparison as Markdown for a pull request.
+///
+/// # Errors
+/// Where `out` cannot be written.
+pub fn write_comparison_markdown(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    text::write_markdown(comparison, out)
 }
 
 /// Writes a comparison as one JSON document, with the exit code of the command.

@@ -166,6 +166,13 @@ fn text_for_people() {
 }
 
 #[test]
+fn markdown_for_a_pull_request() {
+    let mut out = Vec::new();
+    write_comparison_markdown(&comparison(), &mut out).unwrap();
+    insta::assert_snapshot!(String::from_utf8(out).unwrap());
+}
+
+#[test]
 fn json_for_programs() {
     let mut out = Vec::new();
     write_comparison_json(&comparison(), 3, &mut out).unwrap();

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use crate::certify::{Comparison, Contrast, ContrastCounts, ContrastMethod, EndpointFamily};
+use crate::report::markdown::line;
 use crate::report::table::Table;
 use crate::report::text::{short, write_wrapped};
 
@@ -30,6 +31,33 @@ pub(super) fn write(comparison: &Comparison, width: usize, out: &mut dyn Write) 
     Ok(())
 }
 
+/// Writes the comparison as Markdown for a pull request.
+pub(super) fn write_markdown(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    let (name, digest) = (&comparison.protocol, short(&comparison.protocol_sha256));
+    let alpha = significant(comparison.family_alpha, 4);
+    let head = format!("protocol {name} {digest}, family alpha {alpha}");
+    writeln!(out, "## kvassay compare\n\n{}\n", line(&head))?;
+    for run in &comparison.runs {
+        let (path, model, weights) = (&run.run, &run.model, short(&run.weights_sha256));
+        let text = format!("run {path}: model {model} {weights}");
+        writeln!(out, "- {}", line(&text))?;
+    }
+    let shown = comparison.endpoints.iter();
+    for family in shown.filter(|family| !family.contrasts.is_empty()) {
+        writeln!(out, "\n**{}**\n", line(&heading(family)))?;
+        writeln!(out, "{}", table(&family.contrasts).markdown(&line))?;
+        for found in &family.contrasts {
+            writeln!(out, "- {}", line(&sentence(&family.endpoint, found)))?;
+        }
+    }
+    writeln!(out, "\n<details><summary>Notes</summary>\n")?;
+    let missing = missing_lines(&comparison.missing);
+    for note in missing.iter().chain(&notes(comparison)) {
+        writeln!(out, "- {}", line(note))?;
+    }
+    writeln!(out, "\n</details>")
+}
+
 fn write_family(family: &EndpointFamily, width: usize, out: &mut dyn Write) -> io::Result<()> {
     // A family that shows nothing has its say among what is missing, or was filtered out.
     if family.contrasts.is_empty() {
@@ -37,7 +65,7 @@ fn write_family(family: &EndpointFamily, width: usize, out: &mut dyn Write) -> i
     }
     writeln!(out)?;
     write_wrapped(&heading(family), width, out)?;
-    table(&family.contrasts).write(width, out)?;
+    table(&family.contrasts).write(width, false, out)?;
     for found in &family.contrasts {
         let text = format!("- {}", sentence(&family.endpoint, found));
         write_wrapped(&text, width, out)?;
