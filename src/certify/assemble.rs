@@ -74,6 +74,8 @@ pub fn certify_with(
         engagement: trial
             .evidence_of(candidate)
             .and_then(|arm| arm.engagement.clone()),
+        server_engagement: None,
+        servers: manifest.servers.clone(),
         evidence: files(&trial),
         caveats: caveats::caveats(&trial, &panels, &aa),
         aa: aa.result,

@@ -22,6 +22,7 @@ mod prepare;
 mod protocol;
 mod qualify;
 mod resolve;
+mod servers;
 mod size;
 mod stats;
 mod values;

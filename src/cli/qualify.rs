@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::{Args as ClapArgs, ValueEnum};
 
-use crate::engine::EngineError;
+use crate::engine::{BatchLayout, EngineError};
 use crate::panel::runner::{self, Ended, RunError, RunInput};
 use crate::report::Progress;
 use crate::schema::Manifest;
@@ -16,6 +16,7 @@ use super::issue;
 use super::output::Format;
 use super::prepare::Prepared;
 use super::resolve::{ModelArgs, QualifySettings};
+use super::servers::{PreparedServers, ServerArgs, ServerSettings};
 use super::{Exit, Failure, interrupt};
 
 /// Arguments of `kvassay qualify`.
@@ -29,6 +30,9 @@ pub struct Args {
     /// Model, protocol, worker and data.
     #[command(flatten)]
     pub model: ModelArgs,
+    /// Runs on servers.
+    #[command(flatten)]
+    pub servers: ServerArgs,
     /// Run directory [default: kvassay-runs/MODEL-PROTOCOL].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -70,7 +74,10 @@ pub enum Require {
 /// # Errors
 /// [`Failure`] with the exit code of the design: bad input 2, interrupted 3, worker or system 4.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
-    let settings = QualifySettings::resolve(args)?;
+    let mut settings = QualifySettings::resolve(args)?;
+    if let Some(servers) = settings.servers.take() {
+        return on_servers(args, servers, &settings, out);
+    }
     let mut prepared = Prepared::open(&settings.model)?;
     let manifest = manifest(&settings, &prepared)?;
     let path = settings.run_path(&manifest.model.name);
@@ -92,14 +99,66 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         &mut |worker, event| progress.event_of(worker, event),
     )
     .map_err(failure)?;
+    conclude(args, &settings, &dir, ended, out)
+}
+
+/// The same on servers.
+fn on_servers(
+    args: &Args,
+    servers: ServerSettings,
+    settings: &QualifySettings,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let [candidate] = settings.candidates.as_slice() else {
+        return Err(Failure::input(anyhow!("expected one recipe")));
+    };
+    let resumed = |model: &str| {
+        let path = settings.run_path(model);
+        (settings.resume && path.join("run.json").exists()).then_some(path)
+    };
+    let model = &settings.model;
+    let prepared = PreparedServers::open(servers, model, candidate, settings.limit, resumed)?;
+    let PreparedServers {
+        panels,
+        mut engine,
+        manifest,
+    } = prepared;
+    let path = settings.run_path(&manifest.model.name);
+    let dir = open_run(&path, settings.resume, &manifest)?;
+    runner::store_panels(&dir, &panels).map_err(failure)?;
+    let input = RunInput {
+        dir: &dir,
+        panels: &panels,
+        // Servers lay out their batches themselves.
+        layout: BatchLayout {
+            slots: 1,
+            prefill_chunk: 1,
+        },
+        verify: false,
+        stop: interrupt::stop_flag()?,
+    };
+    let mut progress = Progress::stderr();
+    let ended = runner::run(&input, &mut engine, &mut |event| progress.event(event));
+    conclude(args, settings, &dir, ended.map_err(failure)?, out)
+}
+
+/// Certificates, summary and exit code of a run that ended.
+fn conclude(
+    args: &Args,
+    settings: &QualifySettings,
+    dir: &RunDir,
+    ended: Ended,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let path = dir.path();
     if ended == Ended::Interrupted {
-        return Err(interrupted(&path));
+        return Err(interrupted(path));
     }
-    let certificates = issue::issue(&dir)?;
+    let certificates = issue::issue(dir)?;
     let required = settings.required();
     issue::summarise(
-        &path,
-        &manifest.protocol,
+        path,
+        &dir.manifest().protocol,
         &certificates,
         &required,
         args.format,

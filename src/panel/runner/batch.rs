@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::{
-    CaseError, DraftUse, Engine, EngineError, GenerateObserver, Generation, Observer, Score,
-    ScoreObserver,
+    CaseError, DraftUse, Engine, EngineError, FailedAttempt, GenerateObserver, Generation,
+    Observer, Score, ScoreObserver,
 };
-use crate::schema::Record;
-use crate::store::RecordLog;
+use crate::schema::{Attempt, Record};
+use crate::store::{AttemptLog, RecordLog};
 
 use super::RunError;
 use super::engaged::Engaged;
@@ -26,11 +26,13 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// Case indices of the batch `start..end`.
-    fn indices(self, start: usize, end: usize) -> Vec<usize> {
+    /// Case indices of the batch `start..end`, rotated in blocks of so many.
+    fn indices(self, start: usize, end: usize, block: usize) -> Vec<usize> {
         let mut indices: Vec<usize> = (start..end).collect();
         if self == Order::Rotated {
-            indices.rotate_left((end - start) / 2);
+            for block in indices.chunks_mut(block.max(1)) {
+                block.rotate_left(block.len() / 2);
+            }
         }
         indices
     }
@@ -45,6 +47,8 @@ pub(super) struct Batch<'a, 'r, 's> {
     pub work: &'a PanelWork<'a>,
     /// Its stored records: the batch starts where they end.
     pub log: &'a mut RecordLog,
+    /// Hears of failed attempts.
+    pub attempts: &'a mut AttemptLog,
     /// What every case must have stored.
     pub engaged: &'a Engaged<'a>,
     /// What the arm takes of the machine.
@@ -62,12 +66,12 @@ impl Batch<'_, '_, '_> {
     /// was finished before, as far as it is a prefix of the plan.
     pub fn run(self, engine: &mut dyn Engine) -> Result<(), RunError> {
         let start = self.log.done();
-        let end = self
-            .work
-            .cases
-            .len()
-            .min(start + engine.batch_cases().max(1));
-        let order = self.order.indices(start, end);
+        let (total, block) = (self.work.cases.len(), engine.batch_cases().max(1));
+        let end = match engine.is_streaming() {
+            true => total,
+            false => total.min(start + block),
+        };
+        let order = self.order.indices(start, end, block);
         let requests = self.work.requests(&order)?;
         let mut collector = Collector {
             batch: self,
@@ -91,7 +95,7 @@ struct Collector<'a, 'r, 's> {
     start: usize,
     /// Case index of each request.
     order: &'a [usize],
-    /// By case index, from `start`.
+    /// By case index, from `start`; taken out once stored.
     records: Vec<Option<Record>>,
     /// Records of `records` that are stored, from the first.
     stored: usize,
@@ -109,7 +113,7 @@ impl Collector<'_, '_, '_> {
             ));
         };
         let slot = &mut self.records[case - self.start];
-        if slot.is_some() {
+        if slot.is_some() || case - self.start < self.stored {
             return self.violation(format!("two outcomes for request {request}"));
         }
         let record = record(work, case);
@@ -134,12 +138,17 @@ impl Collector<'_, '_, '_> {
     /// Stores the finished records that follow the stored ones, where there are at least `least`.
     fn store(&mut self, least: usize) {
         let waiting = self.records[self.stored..].iter().map_while(Option::as_ref);
-        let ready: Vec<Record> = waiting.cloned().collect();
-        if self.failure.is_some() || ready.len() < least {
+        if self.failure.is_some() || waiting.clone().take(least).count() < least {
             return;
         }
+        let ready: Vec<Record> = waiting.cloned().collect();
         match self.batch.log.append(&ready) {
-            Ok(()) => self.stored += ready.len(),
+            Ok(()) => {
+                for record in &mut self.records[self.stored..][..ready.len()] {
+                    *record = None;
+                }
+                self.stored += ready.len();
+            }
             Err(error) => self.failure = Some(error.into()),
         }
     }
@@ -170,6 +179,23 @@ impl Observer for Collector<'_, '_, '_> {
             return ControlFlow::Break(());
         }
         stop_asked(self.batch.stop)
+    }
+
+    fn attempt_failed(&mut self, index: usize, failure: &FailedAttempt) {
+        let work = self.batch.work;
+        let Some(&case) = self.order.get(index) else {
+            return self.violation(format!("a failed attempt at request {index}"));
+        };
+        let attempt = Attempt {
+            case: work.cases[case].case.clone(),
+            attempt: failure.attempt,
+            status: failure.status,
+            error: failure.error.clone(),
+            wait_ms: failure.wait_ms,
+        };
+        if let Err(error) = self.batch.attempts.append(&attempt) {
+            self.failure.get_or_insert(error.into());
+        }
     }
 }
 
