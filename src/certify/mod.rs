@@ -31,6 +31,7 @@ mod regenerated;
 mod rescore;
 mod resources;
 mod rules;
+mod server;
 pub mod verify;
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod contrast;
 mod notes;
 mod outlook;
 mod progress;
+mod servers;
 mod summary;
 mod table;
 mod text;

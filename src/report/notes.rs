@@ -6,12 +6,14 @@ use crate::schema::{
 };
 
 use super::outlook::{influences, outlooks};
+use super::servers;
 use super::summary::Summary;
 
 /// Every sentence, in reading order.
 pub(super) fn notes(summary: &Summary<'_>) -> Vec<String> {
     let mut notes = controls(summary);
     notes.push(aa(summary));
+    notes.extend(servers::notes(summary));
     notes.extend(answers(summary));
     notes.extend(of_recipes(summary, sentences));
     notes.extend(of_recipes(summary, outlooks));
@@ -42,10 +44,11 @@ fn controls(summary: &Summary<'_>) -> Vec<String> {
     };
     let line = |(control, counts): (&String, &crate::schema::ControlCounts)| {
         format!(
-            "control {control}: correct {}; {} truncated, {} unparsed, {} errors",
+            "control {control}: correct {}; {} truncated, {} unparsed, {}{} errors",
             control_correct(summary, control),
             counts.truncated,
             counts.unparsed,
+            servers::empty(counts.empty),
             counts.errors
         )
     };
