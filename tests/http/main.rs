@@ -1,8 +1,10 @@
-//! `qualify` on servers, through the binary: a whole run against servers of our own.
+//! `qualify` on servers, through the binary, against servers of our own.
 
 #![allow(clippy::unwrap_used)] // Helpers outside of test functions.
 
+mod misbehaves;
 mod mock;
+mod runs;
 #[path = "../support/server.rs"]
 mod server;
 mod whole;
