@@ -7,4 +7,5 @@ mod mock;
 mod runs;
 #[path = "../support/server.rs"]
 mod server;
+mod tls;
 mod whole;

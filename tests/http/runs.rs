@@ -138,7 +138,7 @@ fn a_server_is_not_compared_with_itself() {
 fn engaged(candidate: Mock, control: Mock) -> (String, Value, String) {
     let (candidate, control) = (candidate.start(), control.start());
     let world = World::new();
-    world.qualify(&candidate.url(), &control.url()).assert();
+    let _ = world.qualify(&candidate.url(), &control.url()).assert();
     let found = world.certificate();
     let preservation = &found["objectives"]["preservation"];
     assert_eq!(

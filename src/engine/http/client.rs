@@ -155,24 +155,31 @@ impl Client {
         self.json(url, &bytes)
     }
 
-    /// Gets JSON; `None` where the server has no such endpoint.
-    pub async fn get(&self, url: &str) -> Result<Option<Value>, CallError> {
-        match self.get_bytes(url).await? {
-            Some(bytes) => self.json(url, &bytes).map(Some),
-            None => Ok(None),
-        }
+    /// Gets JSON that a server must have.
+    pub async fn get(&self, url: &str) -> Result<Value, CallError> {
+        let bytes = self.call(Method::GET, url, None, &mut |_| {}).await?;
+        self.json(url, &bytes)
     }
 
-    /// Gets text; `None` where the server has no such endpoint.
+    /// Gets JSON that a server may have; `None` where it has no such endpoint, keeps it to itself, or
+    /// has something else there.
+    pub async fn get_optional(&self, url: &str) -> Result<Option<Value>, CallError> {
+        let bytes = self.optional(url).await?;
+        Ok(bytes.and_then(|bytes| self.json(url, &bytes).ok()))
+    }
+
+    /// As [`Client::get_optional`], for text.
     pub async fn get_text(&self, url: &str) -> Result<Option<String>, CallError> {
-        let bytes = self.get_bytes(url).await?;
+        let bytes = self.optional(url).await?;
         Ok(bytes.map(|bytes| self.scrub(&String::from_utf8_lossy(&bytes))))
     }
 
-    async fn get_bytes(&self, url: &str) -> Result<Option<Vec<u8>>, CallError> {
-        match self.call(Method::GET, url, None, &mut |_| {}).await {
+    async fn optional(&self, url: &str) -> Result<Option<Vec<u8>>, CallError> {
+        let mut status = None;
+        let mut note = |failure: FailedAttempt| status = failure.status;
+        match self.call(Method::GET, url, None, &mut note).await {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.is_refusal() => Ok(None),
+            Err(_) if status.is_some() => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -40,10 +40,7 @@ pub(super) async fn ask(
     wanted: Option<&str>,
 ) -> Result<Found, IdentityError> {
     let models_url = url.openai("/models");
-    let models = client.get(&models_url).await?.ok_or_else(|| {
-        let what = format!("{models_url}: not found, expected an OpenAI-compatible server");
-        CallError::Server(what)
-    })?;
+    let models = client.get(&models_url).await?;
     let (model, listed_context) = choose(&models_url, &models, wanted)?;
     let mut found = Found {
         identity: ServerIdentity {
@@ -57,7 +54,7 @@ pub(super) async fn ask(
         slots: None,
         process_start: None,
     };
-    if let Some(props) = client.get(&url.own("/props")).await? {
+    if let Some(props) = client.get_optional(&url.own("/props")).await? {
         llama(&props, &mut found);
     }
     if found.identity.engine == "unknown"
@@ -65,14 +62,14 @@ pub(super) async fn ask(
     {
         self::metrics(&metrics, &mut found);
         if found.identity.engine == "vllm"
-            && let Some(version) = client.get(&url.own("/version")).await?
+            && let Some(version) = client.get_optional(&url.own("/version")).await?
         {
             found.identity.version = text(&version, "version");
         }
     }
     if found.identity.engine == "unknown" || found.identity.engine == "sglang" {
         for path in ["/server_info", "/get_server_info"] {
-            if let Some(info) = client.get(&url.own(path)).await?
+            if let Some(info) = client.get_optional(&url.own(path)).await?
                 && sglang(path, &info, &mut found)
             {
                 break;
