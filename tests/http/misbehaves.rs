@@ -415,7 +415,6 @@ fn a_server_that_cannot_be_asked_ends_the_run_before_it_begins() {
         let world = World::new();
         world
             .qualify(&url, &control.url())
-            .args(["--retries", "0"])
             .assert()
             .code(code)
             .stderr(contains(words));
