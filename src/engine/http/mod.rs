@@ -15,9 +15,6 @@ mod pump;
 pub mod reply;
 mod retry;
 
-#[cfg(test)]
-mod tests;
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
