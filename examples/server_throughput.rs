@@ -142,11 +142,11 @@ fn main() {
     let mut half = None;
     runner::run(&input, &mut engine, &mut |event: &Event<'_>| match event {
         Event::PanelStarted { .. } => (began, half) = (Instant::now(), None),
-        Event::CaseFinished { arm, panel, .. } if half.is_none() => {
-            if began.elapsed().as_secs_f64() > ideal / 2.0 {
-                let stored = dir.records(arm, panel).map_or(0, |records| records.len());
-                half = Some(stored);
-            }
+        Event::CaseFinished { arm, panel, .. }
+            if half.is_none() && began.elapsed().as_secs_f64() > ideal / 2.0 =>
+        {
+            let stored = dir.records(arm, panel).map_or(0, |records| records.len());
+            half = Some(stored);
         }
         Event::PanelFinished { arm, .. } => {
             let took = began.elapsed().as_secs_f64();
