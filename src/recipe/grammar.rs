@@ -281,9 +281,7 @@ impl Parser<'_> {
         let on_block =
             |(format, policy): Written| matches!(format, Format::Block(_)) && policy.is_some();
         if on_block(k) || on_block(v) {
-            return Err(
-                self.place("a block format has its scales in its blocks, expected no policy on it")
-            );
+            return Err(self.place("block formats hold their scales, expected no policy on one"));
         }
         let quantised = |format: Format| format.byte_format().is_some();
         if k.1.is_some() && !quantised(k.0) {

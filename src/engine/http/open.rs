@@ -211,6 +211,6 @@ fn worker_identity(endpoints: &[Endpoint]) -> WorkerIdentity {
     WorkerIdentity {
         kind: HTTP_WORKER.to_owned(),
         device: names.join(", "),
-        arithmetic: "the server's".to_owned(),
+        arithmetic: "as served".to_owned(),
     }
 }
