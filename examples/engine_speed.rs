@@ -77,6 +77,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             prompt_ids: ids[..1].to_vec(),
             max_new_tokens: NEW,
             draft: Vec::new(),
+            messages: Vec::new(),
         };
         let mut count = Count::default();
         let start = Instant::now();

@@ -30,6 +30,7 @@ fn prompt(length: usize, max_new_tokens: u32) -> GenerateRequest {
         prompt_ids: Noise(length as u64).ids(length, 61),
         max_new_tokens,
         draft: Vec::new(),
+        messages: Vec::new(),
     }
 }
 
@@ -210,6 +211,7 @@ fn allowance_edges() {
     let empty = Generation {
         text: String::new(),
         ids: Vec::new(),
+        output_tokens: Some(0),
         finish: Finish::Length,
         kv: Some(KvTotals::default()),
     };
@@ -235,6 +237,7 @@ fn bad_cases_fail_alone() {
         prompt_ids: vec![3, 61],
         max_new_tokens: 4,
         draft: Vec::new(),
+        messages: Vec::new(),
     };
     let requests = [
         prompt(0, 4),
@@ -288,6 +291,7 @@ fn only_token_7_fails(mut engine: LocalEngine<Oracle>, word: &str) {
             prompt_ids,
             max_new_tokens: 5,
             draft: Vec::new(),
+            messages: Vec::new(),
         })
         .collect();
     let windows: Vec<ScoreRequest> = requests

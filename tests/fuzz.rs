@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use kvassay::certify;
+use kvassay::engine::http::reply;
 use kvassay::model::{self, GgufWeights, SafetensorsWeights};
 use kvassay::panel::read_panel;
 use kvassay::schema::{Protocol, builtin_protocols, sha256_hex};
@@ -345,5 +346,56 @@ fn panels() {
             // A digest that fits: the lines themselves are in question.
             accepted(read_panel(&path, &sha256_hex(bytes)))
         });
+    }
+}
+
+/// What servers send, mutated: an answer, a sum of likelihoods, or an error that names the field.
+#[test]
+fn replies_of_servers() {
+    let chat = r#"{"id":"a","model":"m","choices":[{"index":0,"finish_reason":"stop","message":
+        {"role":"assistant","content":"It is 12.","reasoning_content":null}}],
+        "usage":{"prompt_tokens":7,"completion_tokens":5}}"#;
+    let text = chat.replace("\"message\":", "\"text\":\"x\",\"other\":");
+    let prompt = r#"{"choices":[{"finish_reason":"length","text":"","prompt_logprobs":[null,
+        {"11":{"logprob":-1.5,"rank":1}},{"12":{"logprob":-0.25},"9":{"logprob":-9}}]}]}"#;
+    let echo = r#"{"choices":[{"finish_reason":"length","text":"ab","logprobs":
+        {"tokens":["a","b","c"],"token_logprobs":[null,-1.5,-0.25]}}]}"#;
+    let forced = r#"{"model":"m","tokens_evaluated":2,"completion_probabilities":
+        [{"id":12,"token":"c","logprob":-0.25}]}"#;
+    let ids = [10, 11, 12];
+    type Read<'a> = &'a dyn Fn(&serde_json::Value) -> Result<f64, String>;
+    let finite = |sum: Result<f64, String>| {
+        if let Ok(sum) = &sum {
+            assert!(sum.is_finite() && *sum > -0.1);
+        }
+        sum
+    };
+    let readers: [(&str, &str, Read<'_>); 5] = [
+        ("chat", chat, &|reply| reply::chat(reply).map(|_| 0.0)),
+        ("completion", &text, &|reply| {
+            reply::completion(reply).map(|_| 0.0)
+        }),
+        ("prompt_logprobs", prompt, &|reply| {
+            finite(reply::prompt_logprobs(reply, &ids, 2))
+        }),
+        ("echo", echo, &|reply| {
+            let piece = |id: u32, text: &str| text == ["a", "b", "c"][id as usize - 10];
+            finite(reply::echo_logprobs(reply, &ids, 2, piece))
+        }),
+        ("forced", forced, &|reply| {
+            finite(reply::forced_token(reply, 12, 2))
+        }),
+    ];
+    for (name, sound, read) in readers {
+        fuzz(
+            name,
+            sound.as_bytes(),
+            usize::MAX,
+            3_000,
+            |bytes| match serde_json::from_slice(bytes) {
+                Ok(reply) => accepted(read(&reply)),
+                Err(error) => accepted(Err::<(), _>(error)),
+            },
+        );
     }
 }

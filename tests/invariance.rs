@@ -62,6 +62,7 @@ fn prompts() -> Vec<GenerateRequest> {
             prompt_ids: Noise(length as u64 + 70).ids(length, 61),
             max_new_tokens: 3 + length as u32 % 20,
             draft: Vec::new(),
+            messages: Vec::new(),
         })
         .collect()
 }

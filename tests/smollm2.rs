@@ -42,6 +42,7 @@ fn requests(files: &ModelFiles) -> Vec<GenerateRequest> {
             prompt_ids: ids(question),
             max_new_tokens: 24,
             draft: Vec::new(),
+            messages: Vec::new(),
         })
         .collect()
 }
@@ -109,6 +110,7 @@ fn greedy_text_is_that_of_llama_cpp() {
                 .unwrap(),
             max_new_tokens: golden["max_new_tokens"].as_u64().unwrap() as u32,
             draft: Vec::new(),
+            messages: Vec::new(),
         })
         .collect();
     let mut engine = LocalEngine::cpu(files).unwrap();

@@ -81,6 +81,7 @@ fn requests(noise: &mut Noise) -> Vec<GenerateRequest> {
                 prompt_ids: noise.ids(length, VOCAB),
                 max_new_tokens: 1 + (noise.bits() % 64) as u32,
                 draft: Vec::new(),
+                messages: Vec::new(),
             }
         })
         .collect()
@@ -211,6 +212,7 @@ fn request(max_new_tokens: u32) -> GenerateRequest {
         prompt_ids: Noise(2).ids(9, VOCAB),
         max_new_tokens,
         draft: Vec::new(),
+        messages: Vec::new(),
     }
 }
 
@@ -297,6 +299,7 @@ fn what_only_the_draft_computes_fails_no_case() {
                 prompt_ids: Noise(seed).ids(5 + seed as usize, 60),
                 max_new_tokens: 30,
                 draft: Vec::new(),
+                messages: Vec::new(),
             })
             .collect();
         let plain = generate(&mut engine, &asked);

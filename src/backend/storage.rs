@@ -122,6 +122,12 @@ fn component_storage(
     absmax: Option<f32>,
     context: impl Fn() -> String,
 ) -> Result<Storage, BackendError> {
+    if let Format::Block(_) = component.format {
+        let (format, context) = (component.format, context());
+        return Err(BackendError::Unsupported(format!(
+            "{context}: no built-in worker stores {format}, which llama.cpp's server does"
+        )));
+    }
     let Some(format) = component.format.byte_format() else {
         return Ok(Storage::Native(native));
     };

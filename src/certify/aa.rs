@@ -184,7 +184,8 @@ impl PanelAa {
     }
 }
 
-fn difference(a: &Record, b: &Record) -> Option<&'static str> {
+/// What differs between two records of one case, if anything.
+pub(super) fn difference(a: &Record, b: &Record) -> Option<&'static str> {
     let nll_bits = |record: &Record| record.nll_sum.map(f64::to_bits);
     let checks = [
         (a.output_ids != b.output_ids, "output_ids"),

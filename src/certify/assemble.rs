@@ -17,6 +17,7 @@ use super::outlook::outlook;
 use super::rescore::{FrozenParsers, Rescore};
 use super::{
     CertifyError, Reason, caveats, check, counts, degradation, engagement, regenerated, resources,
+    server,
 };
 
 /// Computes the certificate of the candidate arm `candidate`; pure. Outputs are scored again with
@@ -46,8 +47,10 @@ pub fn certify_with(
     let regenerated = regenerated::compare(&trial)?;
     let panels = compare::panels(&trial, scorer)?;
     compare::rescore_aa(&trial, scorer)?;
+    let engaged = server::engagement(&trial);
     let mut findings = findings(&trial, &panels, &aa);
     findings.extend(regenerated.findings);
+    findings.extend(engaged.findings.iter().cloned());
     let undeclared = |finding: &Finding| finding.reason.verdict() == Verdict::Descriptive;
     let is_declared = !findings.iter().any(undeclared);
     let manifest = &evidence.manifest;
@@ -73,9 +76,12 @@ pub fn certify_with(
         counts: counts::counts(&trial),
         engagement: trial
             .evidence_of(candidate)
+            .filter(|_| manifest.servers.is_none())
             .and_then(|arm| arm.engagement.clone()),
+        server_engagement: engaged.result.clone(),
+        servers: manifest.servers.clone(),
         evidence: files(&trial),
-        caveats: caveats::caveats(&trial, &panels, &aa),
+        caveats: caveats::caveats(&trial, &panels, &aa, &engaged),
         aa: aa.result,
         answers: regenerated.result,
     })
@@ -92,7 +98,8 @@ fn findings(trial: &Trial<'_>, panels: &[PanelResult<'_>], aa: &Aa) -> Vec<Findi
     );
     findings.extend(resources::findings(trial));
     let is_complete = panels.iter().all(PanelResult::is_complete);
-    if trial.arm.unsupported.is_none() {
+    let reads_back = trial.evidence.manifest.servers.is_none();
+    if trial.arm.unsupported.is_none() && reads_back {
         findings.extend(engagement::findings(trial, is_complete));
     }
     findings

@@ -8,6 +8,7 @@ use super::attainable::{Unattainable, unattainable};
 use super::compare::{PanelResult, percent};
 use super::imported;
 use super::measured::bootstrap_errors;
+use super::server::{self, Engaged};
 
 /// Documents below which percentile-bootstrap bounds and bootstrap tests are called out.
 pub const FEW_DOCUMENTS: u32 = 32;
@@ -28,10 +29,16 @@ const GENERAL: [&str; 3] = [
 ];
 
 /// Caveats of a certificate, the general ones first.
-pub(super) fn caveats(trial: &Trial<'_>, panels: &[PanelResult<'_>], aa: &Aa) -> Vec<String> {
+pub(super) fn caveats(
+    trial: &Trial<'_>,
+    panels: &[PanelResult<'_>],
+    aa: &Aa,
+    engaged: &Engaged,
+) -> Vec<String> {
     let protocol = &trial.evidence.manifest.protocol;
     let mut list: Vec<String> = GENERAL.map(str::to_owned).to_vec();
     list.extend(imported::caveats(trial));
+    list.extend(server::caveats(trial, engaged));
     list.extend(aa_caveat(trial, aa));
     list.extend(model_caveat(trial));
     list.extend(unit_scales(trial));

@@ -14,6 +14,7 @@ pub(super) fn counts(trial: &Trial<'_>) -> Counts {
         truncated,
         unparsed,
         errors,
+        empty,
     } = of(&trial.arm.arm);
     let controls: BTreeMap<String, ControlCounts> = trial
         .controls
@@ -24,6 +25,7 @@ pub(super) fn counts(trial: &Trial<'_>) -> Counts {
         truncated,
         unparsed,
         errors,
+        empty,
         controls,
     }
 }
@@ -36,6 +38,7 @@ fn count(arm: &ArmEvidence) -> ControlCounts {
             let error = record.error.is_some() || record.finish == Some(Finish::Error);
             counts.errors += u64::from(error);
             counts.truncated += u64::from(record.finish == Some(Finish::Length));
+            counts.empty += u64::from(!error && record.output.as_deref() == Some(""));
             let asked_for_number = panel == "math" && !error && record.output.is_some();
             // An imported output is read by a parser of this crate only where the gold answer is
             // a number; it has a second score then.

@@ -33,6 +33,7 @@ mod regenerated;
 mod rescore;
 mod resources;
 mod rules;
+mod server;
 pub mod verify;
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod protocol;
 mod qualify;
 mod report;
 mod resolve;
+mod servers;
 mod shell;
 mod size;
 mod stats;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use anyhow::anyhow;
+
 use crate::backend::cpu::claim_thread;
 use crate::engine::{BatchLayout, Engine, EngineError, LocalEngine};
 use crate::model::{LoadError, ModelError, ModelFiles};
@@ -28,7 +30,13 @@ impl Prepared {
     pub fn open(settings: &ModelSettings) -> Result<Self, Failure> {
         // Before anything runs in parallel: reading a model already does. Beside other engines
         // this thread may wait, and must not be one of those that do everybody's work.
-        if settings.worker == Worker::Cpu && settings.others.is_empty() {
+        let Some(worker) = settings.worker else {
+            return Err(Failure::input(anyhow!(
+                "--worker: found the address of a server, expected auto, cpu or cuda: only qualify \
+                 runs on servers"
+            )));
+        };
+        if worker == Worker::Cpu && settings.others.is_empty() {
             claim_thread().map_err(Failure::worker)?;
         }
         let files = Arc::new(settings.model.open().map_err(model_failure)?);
@@ -37,8 +45,7 @@ impl Prepared {
         let panels =
             panel::build(protocol, data, &files.tokenizer, &geometry).map_err(Failure::input)?;
         let longest = panels.longest(protocol.calibration.forced_tokens);
-        let (engine, layout) =
-            open_engine(settings.worker, &files, longest).map_err(load_failure)?;
+        let (engine, layout) = open_engine(worker, &files, longest).map_err(load_failure)?;
         let others = settings.others.iter();
         Ok(Prepared {
             panels,

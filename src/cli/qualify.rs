@@ -6,17 +6,18 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::{Args as ClapArgs, ValueEnum};
 
-use crate::engine::EngineError;
+use crate::engine::{BatchLayout, EngineError};
 use crate::panel::runner::{self, Ended, RunError, RunInput};
 use crate::report::Progress;
 use crate::schema::{Manifest, ObjectiveName};
 use crate::store::RunDir;
 
-use super::baseline::BaselineArgs;
+use super::baseline::{BaselineArgs, Baselines};
 use super::issue::{self, Issued};
 use super::output::SummaryArgs;
 use super::prepare::Prepared;
 use super::resolve::{ModelArgs, QualifySettings};
+use super::servers::{PreparedServers, ServerArgs, ServerSettings};
 use super::{Exit, Failure, interrupt};
 
 /// Arguments of `kvassay qualify`.
@@ -30,6 +31,9 @@ pub struct Args {
     /// Model, protocol, worker and data.
     #[command(flatten)]
     pub model: ModelArgs,
+    /// Runs on servers.
+    #[command(flatten)]
+    pub servers: ServerArgs,
     /// Run directory [default: kvassay-runs/MODEL-PROTOCOL].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -92,7 +96,10 @@ pub fn run(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failur
 fn qualify(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
     args.summary.check()?;
     let baselines = args.baselines.read()?;
-    let settings = QualifySettings::resolve(args)?;
+    let mut settings = QualifySettings::resolve(args)?;
+    if let Some(servers) = settings.servers.take() {
+        return on_servers(args, servers, &settings, &baselines, quiet, out);
+    }
     let mut prepared = Prepared::open(&settings.model)?;
     let manifest = manifest(&settings, &prepared)?;
     let path = settings.run_path(&manifest.model.name);
@@ -115,18 +122,76 @@ fn qualify(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failur
         &mut |worker, event| progress.event_of(worker, event),
     )
     .map_err(failure)?;
+    conclude(args, &settings, &baselines, &dir, ended, out)
+}
+
+/// The same on servers.
+fn on_servers(
+    args: &Args,
+    servers: ServerSettings,
+    settings: &QualifySettings,
+    baselines: &Baselines,
+    quiet: bool,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let [candidate] = settings.candidates.as_slice() else {
+        return Err(Failure::input(anyhow!("expected one recipe")));
+    };
+    let resumed = |model: &str| {
+        let path = settings.run_path(model);
+        (settings.resume && path.join("run.json").exists()).then_some(path)
+    };
+    let model = &settings.model;
+    let prepared = PreparedServers::open(servers, model, candidate, settings.limit, resumed)?;
+    let PreparedServers {
+        panels,
+        mut engine,
+        manifest,
+    } = prepared;
+    let path = settings.run_path(&manifest.model.name);
+    baselines.check(&manifest, &path)?;
+    let dir = open_run(&path, settings.resume, &manifest)?;
+    runner::store_panels(&dir, &panels).map_err(failure)?;
+    let input = RunInput {
+        dir: &dir,
+        panels: &panels,
+        // Servers lay out their batches themselves.
+        layout: BatchLayout {
+            slots: 1,
+            prefill_chunk: 1,
+        },
+        verify: false,
+        stop: interrupt::stop_flag()?,
+    };
+    let mut progress = Progress::stderr(quiet);
+    let ended = runner::run(&input, &mut engine, &mut |event| progress.event(event));
+    let ended = ended.map_err(failure)?;
+    conclude(args, settings, baselines, &dir, ended, out)
+}
+
+/// Certificates, summary and exit code of a run that ended.
+fn conclude(
+    args: &Args,
+    settings: &QualifySettings,
+    baselines: &Baselines,
+    dir: &RunDir,
+    ended: Ended,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let path = dir.path();
     if ended == Ended::Interrupted {
-        return Err(interrupted(&path));
+        return Err(interrupted(path));
     }
-    let certificates = issue::issue(&dir)?;
+    let certificates = issue::issue(dir)?;
     let required = settings.required();
+    let manifest = dir.manifest();
     let issued = Issued {
-        run: &path,
-        stored: Some(&issue::certificates_folder(&path)),
+        run: path,
+        stored: Some(&issue::certificates_folder(path)),
         protocol: &manifest.protocol,
         certificates: &certificates,
         required: &required,
-        baselines: &baselines.compare(&manifest, &certificates)?,
+        baselines: &baselines.compare(manifest, &certificates)?,
     };
     issue::present(&issued, &args.summary, out)
 }

@@ -12,6 +12,7 @@ use crate::recipe::Recipe;
 use crate::schema::{ObjectiveName, Protocol};
 
 use super::qualify::{Args as QualifyArgs, Require};
+use super::servers::{ServerArgs, ServerSettings, is_server};
 use super::{Failure, protocol};
 
 /// The one control that a built-in worker provides.
@@ -32,8 +33,9 @@ pub struct ModelArgs {
     /// reference].
     #[arg(long, value_name = "NAME|PATH")]
     pub protocol: Option<String>,
-    /// What runs the model: cpu, cuda, or auto, which is cuda where the driver sees a GPU.
-    #[arg(long, value_name = "auto|cpu|cuda", default_value = "auto")]
+    /// What runs the model: cpu, cuda, or auto, which is cuda where the driver sees a GPU; qualify
+    /// also takes the http:// or https:// address of a server.
+    #[arg(long, value_name = "auto|cpu|cuda|URL", default_value = "auto")]
     pub worker: String,
     /// Numbers of the GPUs; more than one run arms side by side where there are arms [default: every
     /// GPU].
@@ -63,8 +65,8 @@ pub(super) struct ModelSettings {
     pub model: ModelSource,
     /// Validated protocol.
     pub protocol: Protocol,
-    /// Worker.
-    pub worker: Worker,
+    /// Worker; none where it is a server.
+    pub worker: Option<Worker>,
     /// Workers that run arms beside it.
     pub others: Vec<Worker>,
     /// They were asked for, not just found.
@@ -76,7 +78,13 @@ pub(super) struct ModelSettings {
 impl ModelSettings {
     /// Checks what was typed.
     pub fn resolve(args: &ModelArgs) -> Result<Self, Failure> {
-        let (worker, others) = workers(&args.worker, &args.device).map_err(Failure::input)?;
+        let (worker, others) = if is_server(&args.worker) {
+            no_device(&args.device).map_err(Failure::input)?;
+            (None, Vec::new())
+        } else {
+            let found = workers(&args.worker, &args.device).map_err(Failure::input)?;
+            (Some(found.0), found.1)
+        };
         let model = model_source(&args.model)?;
         let protocol = args
             .protocol
@@ -113,6 +121,8 @@ pub(super) struct QualifySettings {
     pub limit: Option<u32>,
     /// `--plain`.
     pub plain: bool,
+    /// The servers of a run over HTTP.
+    pub servers: Option<ServerSettings>,
 }
 
 impl QualifySettings {
@@ -121,13 +131,21 @@ impl QualifySettings {
         let mut model = ModelSettings::resolve(&args.model)?;
         run_beside(&mut model, args.jobs).map_err(Failure::input)?;
         let named = named_recipes(&args.recipes, &model.protocol).map_err(Failure::input)?;
-        one_control(&model.protocol).map_err(Failure::input)?;
+        let on_servers = model.worker.is_none();
+        if !on_servers {
+            one_control(&model.protocol).map_err(Failure::input)?;
+            no_servers(&args.servers).map_err(Failure::input)?;
+        }
         let candidates = if named.is_empty() {
             declared_recipes(&model.protocol).map_err(Failure::input)?
         } else {
             named
         };
+        let worker = &args.model.worker;
+        let resolved = on_servers
+            .then(|| ServerSettings::resolve(worker, &args.servers, &model.protocol, &candidates));
         Ok(QualifySettings {
+            servers: resolved.transpose().map_err(Failure::input)?,
             model,
             candidates,
             named: !args.recipes.is_empty(),
@@ -236,11 +254,30 @@ fn one_control(protocol: &Protocol) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Options of servers mean nothing to a built-in worker.
+fn no_servers(args: &ServerArgs) -> anyhow::Result<()> {
+    if !args.control.is_empty() {
+        bail!("--control: found a server beside a built-in worker, expected --worker URL too");
+    }
+    if args.api_key_file.is_some() || args.served_model.is_some() {
+        bail!("--api-key-file, --served-model: found without a server, expected --worker URL");
+    }
+    Ok(())
+}
+
+/// A server has the GPUs that it has.
+fn no_device(devices: &[usize]) -> anyhow::Result<()> {
+    match devices.first() {
+        Some(device) => bail!("--device: found {device} with a server, expected the cuda worker"),
+        None => Ok(()),
+    }
+}
+
 /// Engines of the CPU worker beside the first one.
 fn run_beside(model: &mut ModelSettings, jobs: u32) -> anyhow::Result<()> {
-    if jobs > 1 && model.worker != Worker::Cpu {
+    if jobs > 1 && model.worker != Some(Worker::Cpu) {
         bail!(
-            "--jobs: found {jobs} with the cuda worker, expected the cpu worker: GPUs are named by --device"
+            "--jobs: found {jobs}, expected the cpu worker: GPUs are named by --device, requests to a server by --concurrency"
         );
     }
     model.others.extend((1..jobs).map(|_| Worker::Cpu));

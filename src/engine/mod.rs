@@ -4,6 +4,7 @@
 //! layout) at a time, generates greedily and scores text. It knows nothing of panels or rules.
 
 pub mod bench;
+pub mod http;
 mod local;
 
 use std::ops::ControlFlow;
@@ -13,7 +14,8 @@ pub use local::{LocalEngine, LocalIdentity, LocalSettings, TokenText};
 
 use crate::recipe::Recipe;
 use crate::schema::{
-    Engagement, Finish, KvTotals, LayerAbsmax, ModelIdentity, ResourcePart, WorkerIdentity,
+    ChatMessage, Engagement, Finish, KvTotals, LayerAbsmax, ModelIdentity, ResourcePart,
+    WorkerIdentity,
 };
 
 /// Whatever runs a model. See the module documentation.
@@ -44,6 +46,20 @@ pub trait Engine {
         forced_tokens: u32,
         observer: &mut dyn Observer,
     ) -> Result<Vec<LayerAbsmax>, EngineError>;
+
+    /// Says which arm [`Engine::open_arm`] opens next: a run over HTTP has a server for each.
+    ///
+    /// # Errors
+    /// [`EngineError::Worker`] for an arm that the engine has no server for.
+    fn name_arm(&mut self, _arm: &str) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Whether all cases of a panel may be handed over at once: the engine takes them in order and
+    /// reports outcomes as they come. Records then wait for at most about `batch_cases` others.
+    fn is_streaming(&self) -> bool {
+        false
+    }
 
     /// Opens an arm and reads its engagement back from a probe sequence. Closes the arm before.
     ///
@@ -111,6 +127,8 @@ pub struct BatchLayout {
 pub struct GenerateRequest {
     /// Exact prompt token ids.
     pub prompt_ids: Vec<u32>,
+    /// The chat messages behind the prompt; none where it is no chat. Servers render them.
+    pub messages: Vec<ChatMessage>,
     /// Most new tokens.
     pub max_new_tokens: u32,
     /// Tokens that the answer may begin with, such as another arm's answer; empty for none. An
@@ -133,8 +151,10 @@ pub struct DraftUse {
 pub struct Generation {
     /// Generated text, special tokens left out.
     pub text: String,
-    /// Generated token ids, the stop token included.
+    /// Generated token ids, the stop token included; none from servers.
     pub ids: Vec<u32>,
+    /// Number of generated tokens, the stop token included; `None` where a server does not say.
+    pub output_tokens: Option<u32>,
     /// Why it ended.
     pub finish: Finish,
     /// What the sequence stored in the cache (built-in workers).
@@ -164,6 +184,22 @@ pub trait Observer {
     /// `tokens` more prompt or new tokens were processed. Break to stop: requests that have not
     /// finished are dropped without an outcome.
     fn tokens(&mut self, tokens: u64) -> ControlFlow<()>;
+
+    /// An attempt at request number `index` failed (servers).
+    fn attempt_failed(&mut self, _index: usize, _failure: &FailedAttempt) {}
+}
+
+/// One failed attempt at a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedAttempt {
+    /// Number of the attempt, from 1.
+    pub attempt: u32,
+    /// HTTP status, where there was a reply.
+    pub status: Option<u16>,
+    /// What went wrong.
+    pub error: String,
+    /// Wait before the next attempt, in milliseconds; `None` where it was the last.
+    pub wait_ms: Option<u64>,
 }
 
 /// Hears of finished generations.

@@ -139,6 +139,7 @@ fn manifest(plan: &ImportPlan, logs: &Logs, panel: &Panel, file: &FileDigest) ->
             arm(&plan.candidate_arm, ArmRole::Candidate, &plan.recipe),
         ],
         limit: None,
+        servers: None,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::files::{self, ModelFiles};
+use super::files::{self, ModelFiles, ModelText};
 use super::{ModelConfig, ModelError};
 
 /// A model that is part of the binary.
@@ -87,6 +87,17 @@ impl ModelSource {
         match self {
             ModelSource::Demo(model) => files::open_demo(*model),
             ModelSource::Path(path) => files::open(path),
+        }
+    }
+
+    /// Opens config and tokenizer alone: what a server runs is not looked for.
+    ///
+    /// # Errors
+    /// As [`open`](super::open), for the files that are read.
+    pub fn open_text(&self) -> Result<ModelText, ModelError> {
+        match self {
+            ModelSource::Demo(model) => ModelText::of_demo(*model),
+            ModelSource::Path(path) => ModelText::open(path),
         }
     }
 

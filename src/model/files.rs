@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod text;
 
 use std::path::Path;
 
@@ -14,6 +15,8 @@ use super::hf_config::{parse_config, read_config, suppressed};
 use super::safetensors::{INDEX_FILE, SINGLE_FILE, SafetensorsWeights};
 use super::tokenizer::FolderTokenizer;
 use super::{GgufWeights, ModelConfig, ModelError, Tokenizer, WeightSource, gguf};
+
+pub use text::ModelText;
 
 /// An opened model: everything is checked and hashed, no weight is loaded yet.
 pub struct ModelFiles {
@@ -52,7 +55,7 @@ pub fn open(path: &Path) -> Result<ModelFiles, ModelError> {
             expected,
         ));
     };
-    check_vocabulary(path, &files)?;
+    check_vocabulary(path, &files.tokenizer, &files.config)?;
     Ok(files)
 }
 
@@ -102,9 +105,13 @@ fn weights_sha256(files: &[FileDigest]) -> String {
 }
 
 /// Every id of the tokenizer has a row in the embedding.
-fn check_vocabulary(path: &Path, files: &ModelFiles) -> Result<(), ModelError> {
-    let (largest, rows) = (files.tokenizer.largest_id(), files.config.vocab_size);
-    let eos = files.tokenizer.eos_ids().iter().max();
+fn check_vocabulary(
+    path: &Path,
+    tokenizer: &Tokenizer,
+    config: &ModelConfig,
+) -> Result<(), ModelError> {
+    let (largest, rows) = (tokenizer.largest_id(), config.vocab_size);
+    let eos = tokenizer.eos_ids().iter().max();
     let largest = eos.map_or(largest, |eos| largest.max(*eos));
     if (largest as usize) < rows {
         return Ok(());
@@ -167,22 +174,15 @@ pub(super) fn open_demo(model: DemoModel) -> Result<ModelFiles, ModelError> {
             SafetensorsWeights::from_single(model.name(), bytes)
         },
     )?;
-    check_vocabulary(Path::new(model.name()), &files)?;
+    check_vocabulary(Path::new(model.name()), &files.tokenizer, &files.config)?;
     Ok(files)
 }
 
-/// A model of small files and safetensors, wherever `read` finds them; `shown` stands for the
-/// folder in messages.
-fn folder_model(
-    name: String,
+/// Config and tokenizer of a model of small files.
+fn folder_text<R: Fn(&str) -> Result<Option<Vec<u8>>, ModelError>>(
     shown: &str,
-    read: impl Fn(&str) -> Result<Option<Vec<u8>>, ModelError>,
-    weights: impl FnOnce(Option<&[u8]>) -> Result<SafetensorsWeights, ModelError>,
-) -> Result<ModelFiles, ModelError> {
-    let mut small = SmallFiles {
-        read,
-        digests: Vec::new(),
-    };
+    small: &mut SmallFiles<R>,
+) -> Result<(ModelConfig, Tokenizer), ModelError> {
     let config_path = Path::new(shown).join("config.json").display().to_string();
     let config_text = small.read("config.json")?.ok_or_else(|| {
         ModelError::invalid(&config_path, "file", "nothing", "the model's config")
@@ -209,6 +209,22 @@ fn folder_model(
         ],
         config.vocab_size,
     )?;
+    Ok((config, tokenizer))
+}
+
+/// A model of small files and safetensors, wherever `read` finds them; `shown` stands for the
+/// folder in messages.
+fn folder_model(
+    name: String,
+    shown: &str,
+    read: impl Fn(&str) -> Result<Option<Vec<u8>>, ModelError>,
+    weights: impl FnOnce(Option<&[u8]>) -> Result<SafetensorsWeights, ModelError>,
+) -> Result<ModelFiles, ModelError> {
+    let mut small = SmallFiles {
+        read,
+        digests: Vec::new(),
+    };
+    let (config, tokenizer) = folder_text(shown, &mut small)?;
     let index = small.read(INDEX_FILE)?;
     let weights = weights(index.as_deref())?;
     weights.check(&config)?;

@@ -20,7 +20,7 @@ mod weights;
 pub use config::*;
 pub use decoder::{Decoder, LoadError, Workspace};
 pub use demo::{DemoModel, ModelSource};
-pub use files::{ModelFiles, open};
+pub use files::{ModelFiles, ModelText, open};
 pub use gguf::GgufWeights;
 pub use hf_config::{builtin_shape, read_config};
 pub use noise::NoiseWeights;

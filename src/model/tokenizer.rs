@@ -153,6 +153,11 @@ impl Tokenizer {
             .unwrap_or_else(|e| format!("<undecodable: {e}>"))
     }
 
+    /// Text of one token by itself, special tokens included. Bytes that are not UTF-8 become U+FFFD.
+    pub fn piece(&self, id: u32) -> String {
+        self.rendered.decode(&[id], false).unwrap_or_default()
+    }
+
     /// The token that starts every sequence; `None` where the model does not prepend one.
     pub fn bos(&self) -> Option<u32> {
         self.bos

@@ -37,7 +37,7 @@ pub fn vector_bytes(component: Component, head_dim: u32) -> u64 {
         Some(ScalePolicy::Dynamic) => SCALE_BYTES,
         Some(ScalePolicy::Fixed) | None => 0,
     };
-    u64::from(head_dim) * component.format.element_bytes() + scale
+    component.format.stored_bytes(u64::from(head_dim)) + scale
 }
 
 /// Cache bytes per token: the sum over layers of
@@ -113,6 +113,8 @@ mod tests {
         assert_eq!(bytes("SF", &QWEN3_8B), heads * 256);
         assert_eq!(bytes("SD", &QWEN3_8B), heads * 264);
         assert_eq!(bytes("k=int8:fixed,v=e5m2:dynamic", &QWEN3_8B), heads * 260);
+        let blocks = "k=native,v=q8_0";
+        assert_eq!(bytes(blocks, &QWEN3_8B), heads * (256 + 136));
         let skipping = "k=e4m3:fixed,v=e4m3:fixed,skip-layers=0,-1";
         assert_eq!(bytes(skipping, &QWEN3_8B), 8 * (34 * 256 + 2 * 512));
     }

@@ -4,19 +4,21 @@
 //! recipe   = "native" | "AF" | "RF" | "SF" | "AD" | "RD" | "SD"
 //!          | "k=" storage ",v=" storage { "," option }
 //! storage  = format [ ":" policy ]
-//! format   = "native" | "e4m3" | "e5m2" | "int8"
+//! format   = "native" | "e4m3" | "e5m2" | "int8" | block
+//! block    = "q8_0" | "q5_1" | "q5_0" | "q4_1" | "q4_0" | "iq4_nl"
 //! policy   = "fixed" | "dynamic"
 //! option   = "q=" ( "native" | "e4m3" ) | "skip-layers=" layer { "," layer }
 //! layer    = [ "-" ] digits
 //! ```
 //!
 //! A policy on both components belongs to each; one on `v=` alone belongs to every quantised
-//! component; none at all means dynamic. The canonical spelling prints the policy of each
+//! component; none at all means dynamic. Block formats, which llama.cpp's servers store, have their
+//! scales in their blocks and no policy. The canonical spelling prints the policy of each
 //! quantised component, leaves `q=native` out and sorts the skipped layers.
 
 mod hint;
 
-use super::{Component, Format, Recipe, ScalePolicy};
+use super::{BlockFormat, Component, Format, Recipe, ScalePolicy};
 
 use hint::{format_hint, recipe_hint};
 
@@ -55,7 +57,9 @@ pub enum RecipeError {
         expected: &'static str,
     },
     /// An unknown number format.
-    #[error("recipe `{recipe}`: found format `{found}`, expected native, e4m3, e5m2 or int8{hint}")]
+    #[error(
+        "recipe `{recipe}`: found format `{found}`, expected native, e4m3, e5m2, int8 or, on servers, q8_0, q5_1, q5_0, q4_1, q4_0 or iq4_nl{hint}"
+    )]
     Format {
         /// The whole recipe.
         recipe: String,
@@ -251,11 +255,13 @@ impl Parser<'_> {
             "int4" => Err(RecipeError::Later {
                 recipe: self.recipe.to_owned(),
             }),
-            _ => Err(RecipeError::Format {
-                recipe: self.recipe.to_owned(),
-                found: found.to_owned(),
-                hint: format_hint(found),
-            }),
+            _ => BlockFormat::from_name(found)
+                .map(Format::Block)
+                .ok_or_else(|| RecipeError::Format {
+                    recipe: self.recipe.to_owned(),
+                    found: found.to_owned(),
+                    hint: format_hint(found),
+                }),
         }
     }
 
@@ -272,7 +278,12 @@ impl Parser<'_> {
 
     /// Decides which policy each component has.
     fn resolve(&self, k: Written, v: Written) -> Result<(Component, Component), RecipeError> {
-        let quantised = |format| format != Format::Native;
+        let on_block =
+            |(format, policy): Written| matches!(format, Format::Block(_)) && policy.is_some();
+        if on_block(k) || on_block(v) {
+            return Err(self.place("block formats hold their scales, expected no policy on one"));
+        }
+        let quantised = |format: Format| format.byte_format().is_some();
         if k.1.is_some() && !quantised(k.0) {
             return Err(self.place("native keys have no scale, expected no policy on k=native"));
         }

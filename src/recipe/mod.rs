@@ -3,6 +3,7 @@
 //!
 //! A recipe says nothing of devices; workers read it and either apply it or refuse it by name.
 
+mod block;
 mod bytes;
 pub mod float8;
 mod grammar;
@@ -10,6 +11,7 @@ mod grammar;
 use std::collections::BTreeSet;
 use std::fmt;
 
+pub use block::{BlockFormat, format_of_server};
 pub use bytes::{
     CacheShape, Capacity, PAGE_TOKENS, SCALE_BYTES, bytes_per_token, cache_bytes, capacity, saved,
     vector_bytes,
@@ -47,6 +49,8 @@ pub enum Format {
     E5m2,
     /// Signed 8-bit integers, symmetric, largest 127.
     Int8,
+    /// A block format that servers alone store.
+    Block(BlockFormat),
 }
 
 /// Where a quantised component's scale comes from.
@@ -63,7 +67,7 @@ pub enum ScalePolicy {
 pub struct Component {
     /// Number format of the stored elements.
     pub format: Format,
-    /// `None` exactly for [`Format::Native`].
+    /// `None` exactly for [`Format::Native`] and [`Format::Block`].
     pub scale: Option<ScalePolicy>,
 }
 
@@ -96,21 +100,22 @@ impl Component {
 }
 
 impl Format {
-    /// The one-byte format; `None` for native storage.
+    /// The one-byte format; `None` for native storage and for blocks.
     pub fn byte_format(self) -> Option<ByteFormat> {
         match self {
-            Format::Native => None,
+            Format::Native | Format::Block(_) => None,
             Format::E4m3 => Some(ByteFormat::E4m3),
             Format::E5m2 => Some(ByteFormat::E5m2),
             Format::Int8 => Some(ByteFormat::Int8),
         }
     }
 
-    /// Bytes of one stored element.
-    pub fn element_bytes(self) -> u64 {
+    /// Stored bytes of so many elements.
+    pub fn stored_bytes(self, elements: u64) -> u64 {
         match self {
-            Format::Native => 2,
-            Format::E4m3 | Format::E5m2 | Format::Int8 => 1,
+            Format::Native => elements.saturating_mul(2),
+            Format::E4m3 | Format::E5m2 | Format::Int8 => elements,
+            Format::Block(block) => block.stored_bytes(elements),
         }
     }
 }
@@ -205,6 +210,7 @@ impl fmt::Display for Format {
             Format::E4m3 => "e4m3",
             Format::E5m2 => "e5m2",
             Format::Int8 => "int8",
+            Format::Block(block) => block.name(),
         })
     }
 }

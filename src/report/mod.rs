@@ -13,6 +13,7 @@ mod markdown;
 mod notes;
 mod outlook;
 mod progress;
+mod servers;
 mod summary;
 mod table;
 mod text;

@@ -8,6 +8,7 @@ use crate::schema::{
 use super::check::against_sentences;
 use super::figure::verdict_words;
 use super::outlook::{influences, outlooks};
+use super::servers;
 use super::summary::Summary;
 
 /// Every sentence, in reading order.
@@ -31,6 +32,7 @@ pub(super) fn notes(summary: &Summary<'_>) -> Vec<String> {
 pub(super) fn background(summary: &Summary<'_>) -> Vec<String> {
     let mut notes = controls(summary);
     notes.push(aa(summary));
+    notes.extend(servers::notes(summary));
     notes.extend(answers(summary));
     notes
 }
@@ -51,10 +53,11 @@ fn controls(summary: &Summary<'_>) -> Vec<String> {
     };
     let line = |(control, counts): (&String, &crate::schema::ControlCounts)| {
         format!(
-            "control {control}: correct {}; {} truncated, {} unparsed, {} errors",
+            "control {control}: correct {}; {} truncated, {} unparsed, {}{} errors",
             control_correct(summary, control),
             counts.truncated,
             counts.unparsed,
+            servers::empty(counts.empty),
             counts.errors
         )
     };

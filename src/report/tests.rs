@@ -150,6 +150,8 @@ fn certificate(name: &str, pass: bool) -> Certificate {
             native_bytes_per_token: 23_040,
             saved: 0.2396,
         },
+        server_engagement: None,
+        servers: None,
         counts: Counts {
             controls: BTreeMap::from([(
                 "native".to_owned(),
@@ -157,6 +159,7 @@ fn certificate(name: &str, pass: bool) -> Certificate {
                     truncated: 3,
                     unparsed: 1,
                     errors: 0,
+                    empty: 0,
                 },
             )]),
             ..Counts::default()

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AnswerMode, Engagement, FileDigest, ModelIdentity, ObjectiveName, ResourceSummary,
-    ToolIdentity, WorkerIdentity,
+    ServerEngagement, ServerRun, ToolIdentity, WorkerIdentity,
 };
 
 /// Schema name of [`Certificate`] documents.
@@ -41,6 +41,12 @@ pub struct Certificate {
     pub answers: Option<AnswerResult>,
     /// Proof that the recipe was engaged.
     pub engagement: Option<Engagement>,
+    /// The same on servers, which read nothing back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_engagement: Option<ServerEngagement>,
+    /// The servers of a run over HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<ServerRun>,
     /// Cache bytes.
     pub memory: MemoryFigures,
     /// What the candidate, its controls and the A/A arm took of the machine, by arm; arms of which
@@ -294,6 +300,9 @@ pub struct Counts {
     pub unparsed: u64,
     /// Errored candidate cases.
     pub errors: u64,
+    /// Answers without any text.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub empty: u64,
     /// The same three for each control arm.
     pub controls: BTreeMap<String, ControlCounts>,
 }
@@ -308,4 +317,11 @@ pub struct ControlCounts {
     pub unparsed: u64,
     /// Errored cases.
     pub errors: u64,
+    /// Answers without any text.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub empty: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

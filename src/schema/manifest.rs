@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{FileDigest, Protocol};
+use super::{FileDigest, Protocol, ServerRun};
 
 /// Schema name of [`Manifest`] documents.
 pub const MANIFEST_SCHEMA: &str = "kvassay.run/1";
@@ -34,6 +34,9 @@ pub struct Manifest {
     /// Cases per panel where `--limit` cut the panels short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// The servers of a run over HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<ServerRun>,
 }
 
 impl Manifest {

@@ -93,7 +93,13 @@ impl RunFile for File {
 }
 
 /// Writes all of `bytes`, however short the single writes are, and syncs.
-pub(super) fn write_synced(file: &mut dyn RunFile, mut bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_synced(file: &mut dyn RunFile, bytes: &[u8]) -> io::Result<()> {
+    write_whole(file, bytes)?;
+    file.sync()
+}
+
+/// Writes all of `bytes`.
+pub(super) fn write_whole(file: &mut dyn RunFile, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -102,7 +108,7 @@ pub(super) fn write_synced(file: &mut dyn RunFile, mut bytes: &[u8]) -> io::Resu
             Err(error) => return Err(error),
         }
     }
-    file.sync()
+    Ok(())
 }
 
 #[cfg(test)]

@@ -32,6 +32,6 @@ pub use log::RecordLog;
 pub use manifest::{Difference, differences};
 pub use resume::{CaseKey, PlanFault, remaining};
 pub use run::{
-    CALIBRATION_FILE, LOCK_FILE, MANIFEST_FILE, PANELS_DIR, RunDir, StoredRecords, resources_path,
-    start_path,
+    AttemptLog, CALIBRATION_FILE, LOCK_FILE, MANIFEST_FILE, PANELS_DIR, RunDir, StoredRecords,
+    resources_path, start_path,
 };

@@ -1,8 +1,10 @@
 //! A run directory.
 
+mod attempts;
 mod resources;
 mod start;
 
+pub use attempts::AttemptLog;
 pub use resources::resources_path;
 pub use start::start_path;
 

@@ -128,5 +128,6 @@ pub fn manifest(protocol: Protocol) -> Manifest {
             arm("AD", ArmRole::Candidate, "k=native,v=e4m3:dynamic"),
         ],
         limit: None,
+        servers: None,
     }
 }

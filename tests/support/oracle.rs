@@ -131,7 +131,7 @@ impl Oracle {
         vector: &[f32],
     ) -> Vec<f32> {
         totals.elements += vector.len() as u64;
-        totals.bytes += vector.len() as u64 * component.format.element_bytes();
+        totals.bytes += component.format.stored_bytes(vector.len() as u64);
         let Some(format) = component.format.byte_format() else {
             let keep = |&x: &f32| {
                 if self.exact {

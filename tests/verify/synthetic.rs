@@ -272,6 +272,7 @@ fn write_run(path: &Path, controls: &[&str], answers: &Answers) {
         panels: panels.collect(),
         arms: arms(controls),
         limit: None,
+        servers: None,
         protocol: protocol.clone(),
     };
     let run = RunDir::create(path, &manifest).unwrap();

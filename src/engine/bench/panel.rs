@@ -54,6 +54,7 @@ impl<B: Timed> Bench<B> {
             prompt_ids: ids(1, FIRST_PROMPT, self.vocabulary()),
             max_new_tokens: 1,
             draft: Vec::new(),
+            messages: Vec::new(),
         };
         let mut count = Count::new();
         self.engine.generate(&[request], &mut count)?;
@@ -177,6 +178,7 @@ impl<B: Timed> Bench<B> {
                 prompt_ids: ids(i, prompt, self.vocabulary()),
                 max_new_tokens: (reading + together) as u32,
                 draft: Vec::new(),
+                messages: Vec::new(),
             })
             .collect();
         let batch = Batch {
@@ -294,6 +296,7 @@ impl<B: Timed> Bench<B> {
             prompt_ids: ids(i, length, self.vocabulary()),
             max_new_tokens: new as u32,
             draft: Vec::new(),
+            messages: Vec::new(),
         };
         lengths.enumerate().map(request).collect()
     }

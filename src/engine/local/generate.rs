@@ -114,6 +114,7 @@ impl Generate<'_> {
             text: self.text.decode(body),
             finish,
             kv: Some(kv),
+            output_tokens: u32::try_from(ids.len()).ok(),
             ids,
         }
     }

@@ -3,7 +3,9 @@
 use crate::certify::regenerated_cases;
 use crate::engine::{ArmSetup, BatchLayout, Engine};
 use crate::recipe::Recipe;
-use crate::schema::{AnswerMode, ArmRole, Engagement, KvTotals, LayerAbsmax, ManifestArm};
+use crate::schema::{
+    AnswerMode, ArmRole, Engagement, HTTP_WORKER, KvTotals, LayerAbsmax, ManifestArm,
+};
 use crate::store::RecordLog;
 
 use super::batch::{Batch, Order, stop_asked};
@@ -69,15 +71,18 @@ impl<'a> ArmRun<'a> {
         self.panels.iter().map(|(log, _)| log.done()).sum()
     }
 
-    /// Whether its recipe has fixed scales.
+    /// Whether its recipe has fixed scales that a built-in worker has to measure.
     pub fn needs_calibration(&self) -> bool {
-        self.recipe.needs_calibration()
+        let is_server = self.input.dir.manifest().worker.kind == HTTP_WORKER;
+        !is_server && self.recipe.needs_calibration()
     }
 
     /// Whether every case has a record and their totals are stored.
     pub fn is_finished(&self) -> Result<bool, RunError> {
         let stored = self.input.dir.engagement(&self.arm.arm)?;
-        let has_totals = stored.is_some_and(|engagement| engagement.totals.is_some());
+        // Servers have no totals: nothing of theirs is read back.
+        let is_server = self.input.dir.manifest().worker.kind == HTTP_WORKER;
+        let has_totals = stored.is_some_and(|found| is_server || found.totals.is_some());
         Ok(has_totals && self.done() == self.total())
     }
 
@@ -125,7 +130,7 @@ impl<'a> ArmRun<'a> {
     }
 
     fn absmax(&self, engine: &mut dyn Engine, sink: &mut Sink<'_>) -> Result<Absmax, RunError> {
-        if !self.recipe.needs_calibration() {
+        if !self.needs_calibration() {
             return Ok(Absmax::Ready(None));
         }
         let found = calibration::of_run(self.input, &self.arm.arm, engine, sink)?;
@@ -154,7 +159,8 @@ impl<'a> ArmRun<'a> {
             probe: self.input.panels.probe.clone(),
         };
         let engagement = engine
-            .open_arm(&setup)
+            .name_arm(&self.arm.arm)
+            .and_then(|()| engine.open_arm(&setup))
             .map_err(|error| RunError::engine(&self.arm.arm, error))?;
         let stored = self.input.dir.engagement(&self.arm.arm)?;
         engaged.check_probe(&engagement, stored)?;
@@ -208,10 +214,12 @@ impl<'a> ArmRun<'a> {
             ArmRole::Aa => Order::Rotated,
             ArmRole::Control | ArmRole::Candidate => Order::Plan,
         };
+        let mut attempts = self.input.dir.attempt_log(work.arm, &work.stored_as)?;
         while log.done() < total {
             let batch = Batch {
                 work,
                 log,
+                attempts: &mut attempts,
                 engaged,
                 resources,
                 order,

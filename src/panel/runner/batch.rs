@@ -2,13 +2,14 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::engine::{
-    CaseError, DraftUse, Engine, EngineError, GenerateObserver, Generation, Observer, Score,
-    ScoreObserver,
+    CaseError, DraftUse, Engine, EngineError, FailedAttempt, GenerateObserver, Generation,
+    Observer, Score, ScoreObserver,
 };
-use crate::schema::Record;
-use crate::store::RecordLog;
+use crate::schema::{Attempt, Record};
+use crate::store::{AttemptLog, RecordLog};
 
 use super::RunError;
 use super::engaged::Engaged;
@@ -26,11 +27,13 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// Case indices of the batch `start..end`.
-    fn indices(self, start: usize, end: usize) -> Vec<usize> {
+    /// Case indices of the batch `start..end`, rotated in blocks of so many.
+    fn indices(self, start: usize, end: usize, block: usize) -> Vec<usize> {
         let mut indices: Vec<usize> = (start..end).collect();
         if self == Order::Rotated {
-            indices.rotate_left((end - start) / 2);
+            for block in indices.chunks_mut(block.max(1)) {
+                block.rotate_left(block.len() / 2);
+            }
         }
         indices
     }
@@ -38,6 +41,10 @@ impl Order {
 
 /// Finished cases that wait at most to be stored while their batch still runs.
 const UNSTORED: usize = 8;
+/// Shortest time between two syncs where the engine streams, unless so many wait.
+const SYNCED_EVERY: Duration = Duration::from_millis(100);
+/// See [`SYNCED_EVERY`].
+const MOST_UNSTORED: usize = 256;
 
 /// What a batch needs besides the engine.
 pub(super) struct Batch<'a, 'r, 's> {
@@ -45,6 +52,8 @@ pub(super) struct Batch<'a, 'r, 's> {
     pub work: &'a PanelWork<'a>,
     /// Its stored records: the batch starts where they end.
     pub log: &'a mut RecordLog,
+    /// Hears of failed attempts.
+    pub attempts: &'a mut AttemptLog,
     /// What every case must have stored.
     pub engaged: &'a Engaged<'a>,
     /// What the arm takes of the machine.
@@ -62,12 +71,12 @@ impl Batch<'_, '_, '_> {
     /// was finished before, as far as it is a prefix of the plan.
     pub fn run(self, engine: &mut dyn Engine) -> Result<(), RunError> {
         let start = self.log.done();
-        let end = self
-            .work
-            .cases
-            .len()
-            .min(start + engine.batch_cases().max(1));
-        let order = self.order.indices(start, end);
+        let (total, block) = (self.work.cases.len(), engine.batch_cases().max(1));
+        let end = match engine.is_streaming() {
+            true => total,
+            false => total.min(start + block),
+        };
+        let order = self.order.indices(start, end, block);
         let requests = self.work.requests(&order)?;
         let mut collector = Collector {
             batch: self,
@@ -76,6 +85,8 @@ impl Batch<'_, '_, '_> {
             records: vec![None; end - start],
             stored: 0,
             failure: None,
+            is_streaming: engine.is_streaming(),
+            synced: Instant::now(),
         };
         let outcome = match &requests {
             Requests::Generate(requests) => engine.generate(requests, &mut collector),
@@ -91,12 +102,15 @@ struct Collector<'a, 'r, 's> {
     start: usize,
     /// Case index of each request.
     order: &'a [usize],
-    /// By case index, from `start`.
+    /// By case index, from `start`; taken out once stored.
     records: Vec<Option<Record>>,
     /// Records of `records` that are stored, from the first.
     stored: usize,
     /// What ends the batch early: a full disk, an engine that breaks its contract.
     failure: Option<RunError>,
+    is_streaming: bool,
+    /// When records were stored last.
+    synced: Instant,
 }
 
 impl Collector<'_, '_, '_> {
@@ -109,7 +123,7 @@ impl Collector<'_, '_, '_> {
             ));
         };
         let slot = &mut self.records[case - self.start];
-        if slot.is_some() {
+        if slot.is_some() || case - self.start < self.stored {
             return self.violation(format!("two outcomes for request {request}"));
         }
         let record = record(work, case);
@@ -123,7 +137,9 @@ impl Collector<'_, '_, '_> {
             panel: &work.stored_as,
             record,
         });
-        self.store(UNSTORED);
+        // Replies come faster than a disk syncs: what has queued up is stored together.
+        let is_early = self.is_streaming && self.synced.elapsed() < SYNCED_EVERY;
+        self.store(if is_early { MOST_UNSTORED } else { UNSTORED });
     }
 
     fn violation(&mut self, what: String) {
@@ -134,12 +150,18 @@ impl Collector<'_, '_, '_> {
     /// Stores the finished records that follow the stored ones, where there are at least `least`.
     fn store(&mut self, least: usize) {
         let waiting = self.records[self.stored..].iter().map_while(Option::as_ref);
-        let ready: Vec<Record> = waiting.cloned().collect();
-        if self.failure.is_some() || ready.len() < least {
+        if self.failure.is_some() || waiting.clone().take(least).count() < least {
             return;
         }
+        let ready: Vec<Record> = waiting.cloned().collect();
         match self.batch.log.append(&ready) {
-            Ok(()) => self.stored += ready.len(),
+            Ok(()) => {
+                for record in &mut self.records[self.stored..][..ready.len()] {
+                    *record = None;
+                }
+                self.stored += ready.len();
+                self.synced = Instant::now();
+            }
             Err(error) => self.failure = Some(error.into()),
         }
     }
@@ -170,6 +192,23 @@ impl Observer for Collector<'_, '_, '_> {
             return ControlFlow::Break(());
         }
         stop_asked(self.batch.stop)
+    }
+
+    fn attempt_failed(&mut self, index: usize, failure: &FailedAttempt) {
+        let work = self.batch.work;
+        let Some(&case) = self.order.get(index) else {
+            return self.violation(format!("a failed attempt at request {index}"));
+        };
+        let attempt = Attempt {
+            case: work.cases[case].case.clone(),
+            attempt: failure.attempt,
+            status: failure.status,
+            error: failure.error.clone(),
+            wait_ms: failure.wait_ms,
+        };
+        if let Err(error) = self.batch.attempts.append(&attempt) {
+            self.failure.get_or_insert(error.into());
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod event;
 mod plan;
 mod resources;
 mod schedule;
+mod servers;
 mod work;
 
 #[cfg(test)]
@@ -35,6 +36,7 @@ use board::Board;
 pub use calibration::calibrate;
 pub use event::{Event, Sink, WorkersSink};
 pub use plan::{limited, manifest, store_panels};
+pub use servers::{control_arms, fit_context, fit_probe, probe_material, server_manifest};
 
 /// What a run works on. The manifest in `dir` says the rest.
 pub struct RunInput<'a> {

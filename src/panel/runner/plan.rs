@@ -47,7 +47,26 @@ pub fn manifest(
         }
         arms.push(candidate);
     }
-    Ok(Manifest {
+    Ok(assemble(
+        protocol,
+        protocol_sha256,
+        panels,
+        arms,
+        limit,
+        engine,
+    ))
+}
+
+/// A manifest with these arms.
+pub(super) fn assemble(
+    protocol: &Protocol,
+    protocol_sha256: String,
+    panels: &BuiltPanels,
+    arms: Vec<ManifestArm>,
+    limit: Option<u32>,
+    engine: &dyn Engine,
+) -> Manifest {
+    Manifest {
         schema: MANIFEST_SCHEMA.to_owned(),
         tool: ToolIdentity::current(),
         protocol: protocol.clone(),
@@ -61,10 +80,11 @@ pub fn manifest(
             .collect(),
         arms,
         limit,
-    })
+        servers: None,
+    }
 }
 
-fn arm(
+pub(super) fn arm(
     name: &str,
     role: ArmRole,
     recipe: &Recipe,

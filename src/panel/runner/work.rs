@@ -183,7 +183,7 @@ impl<'a> PanelWork<'a> {
     fn scored_answer(&self, index: usize, generation: Generation, record: Record) -> Record {
         let truncated = generation.finish == Finish::Length;
         let mut record = Record {
-            output_tokens: u32::try_from(generation.ids.len()).ok(),
+            output_tokens: generation.output_tokens,
             finish: Some(generation.finish),
             kv: generation.kv,
             ..record
@@ -239,11 +239,12 @@ fn parser(panel: &str, name: &str, cases: &[PanelCase]) -> Result<Option<Parser>
     }
 }
 
-fn generate_request(case: &PanelCase, draft: Vec<u32>) -> Option<GenerateRequest> {
+pub(super) fn generate_request(case: &PanelCase, draft: Vec<u32>) -> Option<GenerateRequest> {
     match case.task {
         CaseTask::Math { max_new_tokens, .. } | CaseTask::Retrieval { max_new_tokens, .. } => {
             Some(GenerateRequest {
                 prompt_ids: case.prompt_ids.clone(),
+                messages: case.messages.clone(),
                 max_new_tokens,
                 draft,
             })
@@ -252,7 +253,7 @@ fn generate_request(case: &PanelCase, draft: Vec<u32>) -> Option<GenerateRequest
     }
 }
 
-fn score_request(case: &PanelCase) -> Option<ScoreRequest> {
+pub(super) fn score_request(case: &PanelCase) -> Option<ScoreRequest> {
     match case.task {
         CaseTask::Nll { targets, .. } => Some(ScoreRequest {
             ids: case.prompt_ids.clone(),

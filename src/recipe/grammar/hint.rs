@@ -54,7 +54,7 @@ pub(super) fn format_hint(found: &str) -> String {
         "fp8" | "f8" | "float8" => return "; FP8 is e4m3 or e5m2".to_owned(),
         "fp8_e4m3" | "e4m3fn" | "e4m3" | "fp8e4m3" | "float8_e4m3fn" => "e4m3",
         "fp8_e5m2" | "e5m2" | "fp8e5m2" | "float8_e5m2" => "e5m2",
-        "i8" | "q8" | "q8_0" | "int8" => "int8",
+        "i8" | "q8" | "int8" => "int8",
         "fp16" | "f16" | "half" | "float16" | "bf16" | "bfloat16" | "auto" | "16" | "native" => {
             "native"
         }

@@ -182,3 +182,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn block_formats_have_no_policy() {
+    for spec in ["k=native,v=q8_0", "k=q8_0,v=q4_0", "k=e4m3:fixed,v=iq4_nl"] {
+        let recipe = Recipe::parse(spec).unwrap();
+        assert_eq!(recipe.spec(), spec);
+        assert!(!recipe.is_native());
+    }
+    assert!(!Recipe::parse("k=q8_0,v=q4_0").unwrap().needs_calibration());
+    for spec in [
+        "k=native,v=q8_0:fixed",
+        "k=q8_0:dynamic,v=native",
+        "k=e4m3,v=q4_0:fixed",
+    ] {
+        let error = Recipe::parse(spec).unwrap_err().to_string();
+        assert!(error.contains("block formats hold their scales"), "{error}");
+    }
+}

@@ -1,8 +1,9 @@
 //! What the evidence itself is worth: degradation, engagement, noise.
 
-use crate::schema::{AnswerMode, Certificate, ComponentTotals};
+use crate::schema::{AnswerMode, Certificate, ComponentTotals, EngagementProof};
 
 use super::super::notes::degraded_endpoints;
+use super::super::servers;
 use super::Section;
 
 pub(super) fn degradation(certificate: &Certificate) -> Section {
@@ -30,9 +31,7 @@ pub(super) fn degradation(certificate: &Certificate) -> Section {
 pub(super) fn engagement(certificate: &Certificate) -> Section {
     let mut sentences = Vec::new();
     match &certificate.engagement {
-        None => sentences.push(
-            "Nothing in this certificate proves it: what was stored is not known.".to_owned(),
-        ),
+        None => sentences.push(on_server(certificate)),
         Some(found) => {
             sentences.push(format!(
                 "Stored bytes were read back in {} layers of a probe of {} tokens, and they {} from \
@@ -62,6 +61,37 @@ pub(super) fn engagement(certificate: &Certificate) -> Section {
         title: "Was the recipe in use?".to_owned(),
         sentences,
     }
+}
+
+/// What is known of a cache that lies in a server.
+fn on_server(certificate: &Certificate) -> String {
+    let Some(found) = &certificate.server_engagement else {
+        return "Nothing in this certificate proves it: what was stored is not known.".to_owned();
+    };
+    let differing: Vec<String> = found
+        .differences
+        .iter()
+        .map(|(control, counts)| {
+            format!(
+                "{} of {} records differ from {control}",
+                counts.differing, counts.records
+            )
+        })
+        .collect();
+    let sentence = match found.proof {
+        EngagementProof::ReportedAndObserved => {
+            "The server reports the recipe's formats, and its answers differ from the controls'"
+        }
+        EngagementProof::Reported => {
+            "The server reports the recipe's formats; nothing differs from some control"
+        }
+        EngagementProof::ObservedDifference => {
+            "The server does not report how it stores keys and values; something differs from the \
+             controls, which need not be the cache"
+        }
+        EngagementProof::None => "Nothing proves it: the server reports nothing, nothing differs",
+    };
+    format!("{sentence}: {}.", differing.join(", "))
 }
 
 fn changed((name, totals): (&str, &ComponentTotals)) -> String {
@@ -109,8 +139,11 @@ pub(super) fn noise(certificate: &Certificate) -> Section {
     }
     let counts = &certificate.counts;
     sentences.push(format!(
-        "{} answers were cut at their allowance, {} held no number, {} cases failed.",
-        counts.truncated, counts.unparsed, counts.errors
+        "{} answers were cut at their allowance, {} held no number, {}{} cases failed.",
+        counts.truncated,
+        counts.unparsed,
+        servers::empty(counts.empty).replace(" empty", " had no text"),
+        counts.errors
     ));
     Section {
         title: "How much of it is noise?".to_owned(),

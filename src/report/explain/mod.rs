@@ -154,6 +154,12 @@ fn stored(component: &Component) -> String {
         Format::E4m3 => "in 8 bits (E4M3)",
         Format::E5m2 => "in 8 bits (E5M2)",
         Format::Int8 => "in 8 bits (integers)",
+        Format::Block(block) => {
+            return format!(
+                "in blocks of 32 elements with a scale each ({})",
+                block.name()
+            );
+        }
     };
     let scale = match component.scale {
         Some(ScalePolicy::Fixed) => ", with one scale per layer from calibration",

@@ -65,9 +65,9 @@ impl RunDir {
         };
         for entry in entries {
             let path = entry.map_err(StoreError::io(&dir, "list"))?.path();
-            let is_log = path
-                .extension()
-                .is_some_and(|extension| extension == "jsonl");
+            let name = path.to_string_lossy();
+            // Failed attempts are no records.
+            let is_log = name.ends_with(".jsonl") && !name.ends_with(".attempts.jsonl");
             if is_log
                 && fs::metadata(&path)
                     .map_err(StoreError::io(&path, "read"))?

@@ -10,7 +10,7 @@ use crate::schema::{
     RuleResult, Verdict,
 };
 
-use super::super::super::{Reason, outlook};
+use super::super::super::{Reason, outlook, server};
 use super::super::Disagreement;
 use super::rules::name_of;
 
@@ -122,6 +122,11 @@ fn errored(certificate: &Certificate) -> Option<String> {
 }
 
 fn unengaged(certificate: &Certificate) -> Option<String> {
+    if let Some(found) = &certificate.server_engagement {
+        // A spec that does not parse is listed as such.
+        let recipe = Recipe::parse(&certificate.recipe.spec).ok()?;
+        return server::lack(&recipe, found).map(|lack| format!("the arm {lack}"));
+    }
     let Some(found) = &certificate.engagement else {
         return Some("nothing proves that the recipe was engaged".to_owned());
     };

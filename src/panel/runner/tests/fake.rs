@@ -199,6 +199,7 @@ impl Engine for FakeEngine {
             let generation = Generation {
                 text: format!("the answer is {answer}") + &" ".repeat(self.padding),
                 ids: vec![answer, self.lie.about_draft(self.salt() + token, draft), 0],
+                output_tokens: Some(3),
                 finish: Finish::Stop,
                 kv: self.stored(prompt.len() + 2),
             };

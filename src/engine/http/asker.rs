@@ -1,0 +1,314 @@
+//! One server as tasks ask it: requests for answers and for likelihoods.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Map, Value, json};
+
+use crate::engine::{GenerateRequest, ScoreRequest};
+use crate::model::Tokenizer;
+use crate::schema::{LikelihoodDialect, PromptForm, PromptTemplate, ServerIdentity};
+
+use super::address::ServerUrl;
+use super::client::{CallError, Client, OnFailure};
+use super::reply::{self, Answer};
+
+/// Added to the logit of a token so that a greedy choice takes it.
+const FORCE: f32 = 1e4;
+
+/// What a task needs to ask a server.
+#[derive(Clone)]
+pub(super) struct Asker {
+    pub client: Client,
+    pub url: ServerUrl,
+    pub identity: ServerIdentity,
+    pub tokenizer: Arc<Tokenizer>,
+    pub template: PromptTemplate,
+    pub seed: u64,
+    /// Model that replies must name; `None` where they name none, or nothing was asked yet.
+    pub reply_model: Option<String>,
+    /// The server takes the switch that turns thinking off.
+    pub thinking_switch: bool,
+    /// Form of prompts that are not sent as messages.
+    pub raw: Option<PromptForm>,
+    /// Free slots of llama.cpp for likelihoods.
+    pub slots: Slots,
+}
+
+/// Slots of llama.cpp that nobody uses: prefixes stay in the one that began them.
+#[derive(Clone, Debug)]
+pub(super) struct Slots(Arc<Mutex<Vec<u32>>>);
+
+/// A slot in use.
+struct Slot {
+    number: Option<u32>,
+    of: Slots,
+}
+
+impl Slots {
+    pub fn new(count: u32) -> Self {
+        Slots(Arc::new(Mutex::new((0..count).rev().collect())))
+    }
+
+    fn take(&self) -> Slot {
+        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Slot {
+            number: free.pop(),
+            of: self.clone(),
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut free = self.of.0.lock().unwrap_or_else(PoisonError::into_inner);
+        free.extend(self.number);
+    }
+}
+
+impl Asker {
+    /// Form in which `request` is sent.
+    pub fn form(&self, request: &GenerateRequest) -> Result<PromptForm, CallError> {
+        if self.template == PromptTemplate::Server && !request.messages.is_empty() {
+            return Ok(PromptForm::Messages);
+        }
+        self.raw.ok_or_else(|| CallError::Request {
+            status: None,
+            what: format!("{}: takes no prompt that could be checked", self.url),
+        })
+    }
+
+    /// Asks for an answer.
+    pub async fn answer(
+        &self,
+        request: &GenerateRequest,
+        on_failure: OnFailure<'_>,
+    ) -> Result<Answer, CallError> {
+        let form = self.form(request)?;
+        self.answer_as(form, request, on_failure).await
+    }
+
+    /// Asks for an answer to a prompt in this form.
+    pub async fn answer_as(
+        &self,
+        form: PromptForm,
+        request: &GenerateRequest,
+        on_failure: OnFailure<'_>,
+    ) -> Result<Answer, CallError> {
+        let mut body = self.body(request.max_new_tokens);
+        let (url, parse) = match form {
+            PromptForm::Messages => {
+                body.insert("messages".to_owned(), json!(request.messages));
+                if self.thinking_switch {
+                    let switch = json!({"enable_thinking": false});
+                    body.insert("chat_template_kwargs".to_owned(), switch);
+                }
+                let parse = reply::chat as fn(&Value) -> Result<Answer, String>;
+                (self.url.openai("/chat/completions"), parse)
+            }
+            PromptForm::TokenIds => {
+                body.insert("prompt".to_owned(), json!(request.prompt_ids));
+                (self.url.openai("/completions"), reply::completion as _)
+            }
+            PromptForm::Text | PromptForm::TextWithoutBos => {
+                let text = self.text(request, form)?;
+                body.insert("prompt".to_owned(), json!(text));
+                (self.url.openai("/completions"), reply::completion as _)
+            }
+        };
+        if self.is_llama() {
+            // An answer must not depend on what was asked before.
+            body.insert("cache_prompt".to_owned(), json!(false));
+        }
+        let reply = self.post(&url, Value::Object(body), on_failure).await?;
+        let answer = parse(&reply).map_err(|what| CallError::reply(format!("{url}: {what}")))?;
+        let (ours, theirs) = (request.prompt_ids.len(), answer.prompt_tokens);
+        match theirs {
+            Some(theirs) if form != PromptForm::Messages && theirs as usize != ours => {
+                let what = "usage.prompt_tokens: found";
+                let bos = if theirs as usize == ours + 1 {
+                    ": a second beginning-of-sequence token, as it seems"
+                } else {
+                    ""
+                };
+                Err(CallError::reply(format!(
+                    "{url}: {what} {theirs}, expected {ours}{bos}"
+                )))
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    fn body(&self, max_new_tokens: u32) -> Map<String, Value> {
+        let mut body = Map::new();
+        let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);
+        set("model", json!(self.identity.model));
+        set("max_tokens", json!(max_new_tokens));
+        set("temperature", json!(0));
+        set("top_p", json!(1));
+        set("presence_penalty", json!(0));
+        set("frequency_penalty", json!(0));
+        set("seed", json!(self.seed));
+        set("n", json!(1));
+        set("stream", json!(false));
+        if matches!(self.identity.engine.as_str(), "vllm" | "sglang") {
+            // Their default is what the model's generation_config.json says.
+            set("repetition_penalty", json!(1));
+        }
+        body
+    }
+
+    fn is_llama(&self) -> bool {
+        self.identity.engine == "llama.cpp"
+    }
+
+    /// The prompt as text, with its beginning-of-sequence token or without.
+    pub fn text(&self, request: &GenerateRequest, form: PromptForm) -> Result<String, CallError> {
+        let bos = self.tokenizer.bos().map(|id| self.tokenizer.piece(id));
+        let bos = bos.unwrap_or_default();
+        let text = if request.messages.is_empty() {
+            self.tokenizer.decode(&request.prompt_ids)
+        } else {
+            let rendered = self.tokenizer.render_chat(&request.messages, true);
+            rendered.map_err(|error| CallError::Request {
+                status: None,
+                what: error.to_string(),
+            })?
+        };
+        let bare = text.strip_prefix(bos.as_str()).unwrap_or(&text);
+        Ok(match form {
+            PromptForm::TextWithoutBos => bare.to_owned(),
+            _ => format!("{bos}{bare}"),
+        })
+    }
+
+    /// Posts, and checks that the same model replies as before.
+    pub async fn post(
+        &self,
+        url: &str,
+        body: Value,
+        on_failure: OnFailure<'_>,
+    ) -> Result<Value, CallError> {
+        let reply = self.client.post(url, &body, on_failure).await?;
+        let wrong = |what: String| CallError::reply(format!("{url}: {what}"));
+        let found = reply::model(&reply).map_err(wrong)?;
+        match (&found, &self.reply_model) {
+            (Some(found), Some(expected)) if found != expected => Err(CallError::Server(format!(
+                "{url}: the reply is of model {found}, expected {expected}, which answered before: \
+                 the server has changed"
+            ))),
+            _ => Ok(reply),
+        }
+    }
+
+    /// Asks for the negative log-likelihood of a window's targets, in nats.
+    pub async fn likelihood(
+        &self,
+        dialect: LikelihoodDialect,
+        request: &ScoreRequest,
+        on_failure: OnFailure<'_>,
+    ) -> Result<f64, CallError> {
+        let targets = request.targets as usize;
+        let mut body = self.body(1);
+        body.insert("prompt".to_owned(), json!(request.ids));
+        let url = self.url.openai("/completions");
+        let wrong = |what: String| CallError::reply(format!("{url}: {what}"));
+        match dialect {
+            LikelihoodDialect::PromptLogprobs => {
+                body.insert("prompt_logprobs".to_owned(), json!(0));
+                let reply = self.post(&url, Value::Object(body), on_failure).await?;
+                reply::prompt_logprobs(&reply, &request.ids, targets).map_err(wrong)
+            }
+            LikelihoodDialect::EchoLogprobs => {
+                body.insert("echo".to_owned(), json!(true));
+                body.insert("logprobs".to_owned(), json!(1));
+                let reply = self.post(&url, Value::Object(body), on_failure).await?;
+                let is_piece = |id, text: &str| is_piece(&self.tokenizer.piece(id), text);
+                reply::echo_logprobs(&reply, &request.ids, targets, is_piece).map_err(wrong)
+            }
+            LikelihoodDialect::ForcedTokens => self.forced(request, on_failure).await,
+        }
+    }
+
+    /// Target by target: llama.cpp tells the probability of the token that it samples, before
+    /// sampling, and a bias on its logit makes it sample the target.
+    async fn forced(
+        &self,
+        request: &ScoreRequest,
+        on_failure: OnFailure<'_>,
+    ) -> Result<f64, CallError> {
+        let url = self.url.own("/completion");
+        let slot = self.slots.take();
+        let ids = &request.ids;
+        let first = ids.len().saturating_sub(request.targets as usize).max(1);
+        let mut sum = 0.0;
+        for at in first..ids.len() {
+            let target = ids[at];
+            let mut body = json!({
+                "prompt": ids[..at],
+                "n_predict": 1,
+                "n_probs": 1,
+                "post_sampling_probs": false,
+                "temperature": 0,
+                "seed": self.seed,
+                "logit_bias": [[target, FORCE]],
+                // All but the last token of the prompt is the one before.
+                "cache_prompt": true,
+                "stream": false,
+            });
+            if let Some(number) = slot.number {
+                body["id_slot"] = json!(number);
+            }
+            let reply = self.post(&url, body, &mut *on_failure).await?;
+            let logprob = reply::forced_token(&reply, target, at)
+                .map_err(|what| CallError::reply(format!("{url}: {what}")))?;
+            sum -= logprob;
+        }
+        Ok(sum)
+    }
+
+    /// Token ids of `text` by the server's own tokenizer, special tokens added; `None` where it has
+    /// no such endpoint.
+    pub async fn tokenize(&self, text: &str) -> Result<Option<Vec<u32>>, CallError> {
+        let body = if self.is_llama() {
+            json!({"content": text, "add_special": true, "parse_special": true})
+        } else {
+            json!({"model": self.identity.model, "prompt": text, "add_special_tokens": true})
+        };
+        let url = self.url.own("/tokenize");
+        match self.client.post(&url, &body, &mut |_| {}).await {
+            Ok(reply) => Ok(reply::tokens(&reply).ok()),
+            Err(error) if error.is_refusal() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether a server's text of a token is `piece`, ours. Parts of a character cannot be compared, and
+/// a space in front may be left out of a token by itself.
+fn is_piece(piece: &str, text: &str) -> bool {
+    let is_part = |text: &str| text.contains('\u{fffd}') || text.starts_with("bytes:");
+    piece.trim_start() == text.trim_start() || is_part(piece) && is_part(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_tokens_agree_up_to_what_cannot_be_seen() {
+        assert!(is_piece("Hello", " Hello") && is_piece(" a", " a"));
+        assert!(is_piece("\u{fffd}", "bytes:\\xe2") && is_piece("", ""));
+        assert!(!is_piece("Hello", "hello") && !is_piece("a", "\u{fffd}"));
+        assert!(!is_piece("a", "ab") && !is_piece("\u{fffd}", "a"));
+    }
+
+    #[test]
+    fn slots_come_back() {
+        let slots = Slots::new(2);
+        let (a, b) = (slots.take(), slots.take());
+        assert_eq!((a.number, b.number), (Some(0), Some(1)));
+        assert_eq!(slots.take().number, None);
+        drop(a);
+        assert_eq!(slots.take().number, Some(0));
+    }
+}

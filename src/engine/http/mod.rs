@@ -1,0 +1,360 @@
+//! The engine over HTTP: servers with an OpenAI-compatible interface, one for the candidate and one
+//! for each control.
+//!
+//! Everything is asked greedily. What a server says is untrusted: replies are limited in size, and
+//! every field that is used is checked. Replies must keep naming the model that the probe met.
+
+mod address;
+mod asker;
+mod client;
+mod identity;
+mod key;
+mod open;
+mod probe;
+mod pump;
+pub mod reply;
+mod retry;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use crate::model::Tokenizer;
+use crate::recipe::Recipe;
+use crate::schema::{
+    ENGAGEMENT_SCHEMA, Engagement, LayerAbsmax, LikelihoodDialect, ModelIdentity, PromptTemplate,
+    Server, ServerRun, ServerSettings, WorkerIdentity,
+};
+
+use super::{
+    ArmSetup, CaseError, Engine, EngineError, GenerateObserver, GenerateRequest, Generation,
+    Observer, Score, ScoreObserver, ScoreRequest,
+};
+use asker::Asker;
+use client::CallError;
+use identity::Found;
+use pump::{Bounds, News};
+use reply::Answer;
+
+pub use address::{AddressError, ServerUrl};
+pub use client::REPLY_LIMIT;
+pub use key::{ApiKey, KeyError};
+pub use open::ConnectError;
+pub use probe::{PROBE_PROMPTS, ProbeMaterial};
+pub use retry::RetryPolicy;
+
+/// Cases that may wait, per request at a time, for one that takes long.
+const WINDOW: usize = 8;
+
+/// How servers are asked.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    /// Who renders chat messages.
+    pub template: PromptTemplate,
+    /// Most requests at a time.
+    pub concurrency: usize,
+    /// Seed of every request.
+    pub seed: u64,
+    /// Longest time that a request may take.
+    pub timeout: Duration,
+    /// Attempts and waits.
+    pub retry: RetryPolicy,
+    /// Key for every server.
+    pub key: Option<Arc<ApiKey>>,
+    /// Name of the served model, where a server has several.
+    pub served_model: Option<String>,
+}
+
+/// A server, and the arms that it answers for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSpec {
+    /// `candidate`, or the name of the control.
+    pub name: String,
+    /// Arms.
+    pub arms: Vec<String>,
+    /// Address.
+    pub url: ServerUrl,
+}
+
+/// A server that was met.
+struct Endpoint {
+    spec: ServerSpec,
+    found: Found,
+    asker: Asker,
+    /// Set once probed, or adopted from the run that is continued.
+    probe: Option<crate::schema::ServerProbe>,
+}
+
+/// See the module documentation.
+pub struct HttpEngine {
+    runtime: Runtime,
+    settings: HttpSettings,
+    model: ModelIdentity,
+    worker: WorkerIdentity,
+    endpoints: Vec<Endpoint>,
+    /// Place of the open arm's server in `endpoints`.
+    open: usize,
+}
+
+impl HttpEngine {
+    /// The servers as manifests and certificates have them; those alone that were probed.
+    pub fn servers(&self) -> ServerRun {
+        let server = |endpoint: &Endpoint| {
+            Some(Server {
+                name: endpoint.spec.name.clone(),
+                arms: endpoint.spec.arms.clone(),
+                identity: endpoint.found.identity.clone(),
+                probe: endpoint.probe.clone()?,
+            })
+        };
+        ServerRun {
+            settings: ServerSettings {
+                template: self.settings.template,
+                concurrency: u32::try_from(self.settings.concurrency).unwrap_or(u32::MAX),
+                seed: self.settings.seed,
+            },
+            servers: self.endpoints.iter().filter_map(server).collect(),
+        }
+    }
+
+    /// Smallest context that a server tells of, and the server's address.
+    pub fn context(&self) -> Option<(u32, &ServerUrl)> {
+        let told = |endpoint: &'_ Endpoint| endpoint.found.identity.context;
+        self.endpoints
+            .iter()
+            .filter_map(|endpoint| Some((told(endpoint)?, &endpoint.spec.url)))
+            .min_by_key(|(context, _)| *context)
+    }
+
+    /// Why likelihoods cannot be asked of every server, if they cannot.
+    pub fn likelihood_refused(&self) -> Option<String> {
+        self.endpoints.iter().find_map(|endpoint| {
+            let probe = endpoint.probe.as_ref()?;
+            let why = probe.likelihood_refused.as_ref()?;
+            Some(format!(
+                "the server of {} offers no log-probabilities of prompts that could be checked ({why})",
+                endpoint.spec.name
+            ))
+        })
+    }
+
+    /// Why prompts that this tool renders cannot be sent to every server, if they cannot.
+    pub fn prompts_refused(&self) -> Option<String> {
+        self.endpoints.iter().find_map(|endpoint| {
+            let why = endpoint.probe.as_ref()?.prompts_refused.as_ref()?;
+            Some(format!(
+                "the server of {} takes no prompt that this tool rendered ({why})",
+                endpoint.spec.name
+            ))
+        })
+    }
+
+    /// Prompts that this tool renders are sent as messages where the server renders them.
+    pub fn renders(&self, request: &GenerateRequest) -> bool {
+        self.settings.template == PromptTemplate::Local || request.messages.is_empty()
+    }
+
+    fn endpoint(&self) -> &Endpoint {
+        &self.endpoints[self.open]
+    }
+
+    fn bounds(&self, concurrency: usize) -> Bounds {
+        Bounds {
+            concurrency,
+            window: self.settings.concurrency * WINDOW,
+        }
+    }
+
+    /// Windows at a time: no more than llama.cpp has slots, as each keeps its prefix in one.
+    fn windows(&self, dialect: LikelihoodDialect) -> usize {
+        let concurrency = self.settings.concurrency;
+        match (dialect, self.endpoint().found.slots) {
+            (LikelihoodDialect::ForcedTokens, slots) => {
+                concurrency.min(slots.unwrap_or(1).max(1) as usize)
+            }
+            _ => concurrency,
+        }
+    }
+}
+
+impl Engine for HttpEngine {
+    fn model(&self) -> &ModelIdentity {
+        &self.model
+    }
+
+    fn worker(&self) -> &WorkerIdentity {
+        &self.worker
+    }
+
+    /// What a server stores is its own business: engagement shows whether it is the recipe.
+    fn supports(&self, _recipe: &Recipe) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn batch_cases(&self) -> usize {
+        self.settings.concurrency * WINDOW / 2
+    }
+
+    fn is_streaming(&self) -> bool {
+        true
+    }
+
+    fn calibrate(
+        &mut self,
+        _documents: &[Vec<u32>],
+        _forced_tokens: u32,
+        _observer: &mut dyn Observer,
+    ) -> Result<Vec<LayerAbsmax>, EngineError> {
+        Err(EngineError::Unsupported(
+            "servers keep their scales to themselves: nothing can be calibrated over HTTP"
+                .to_owned(),
+        ))
+    }
+
+    fn name_arm(&mut self, arm: &str) -> Result<(), EngineError> {
+        let answers = |endpoint: &Endpoint| endpoint.spec.arms.iter().any(|name| name == arm);
+        match self.endpoints.iter().position(answers) {
+            Some(at) => {
+                self.open = at;
+                Ok(())
+            }
+            None => Err(EngineError::Worker(format!("no server for arm {arm}"))),
+        }
+    }
+
+    /// Asks the server again who it is. Nothing is read back of its cache.
+    fn open_arm(&mut self, setup: &ArmSetup) -> Result<Engagement, EngineError> {
+        self.check_unchanged()?;
+        Ok(Engagement {
+            schema: ENGAGEMENT_SCHEMA.to_owned(),
+            recipe: setup.recipe.spec(),
+            probe_tokens: 0,
+            layers: Vec::new(),
+            totals: None,
+            unit_scales: false,
+            differs_from_native: false,
+        })
+    }
+
+    fn generate(
+        &mut self,
+        requests: &[GenerateRequest],
+        observer: &mut dyn GenerateObserver,
+    ) -> Result<(), EngineError> {
+        let asker = self.endpoint().asker.clone();
+        let list: Arc<[GenerateRequest]> = requests.into();
+        let tokenizer = Arc::clone(&asker.tokenizer);
+        let mut ended = Ok(());
+        let ask = move |index: usize, attempts: pump::Attempts<Answer>| {
+            let (asker, list) = (asker.clone(), Arc::clone(&list));
+            async move {
+                let mut failed = |failure| attempts.failed(failure);
+                asker.answer(&list[index], &mut failed).await
+            }
+        };
+        let bounds = self.bounds(self.settings.concurrency);
+        pump::run(
+            &self.runtime,
+            requests.len(),
+            bounds,
+            ask,
+            &mut |news| match news {
+                News::Quiet => observer.tokens(0),
+                News::Attempt(index, failure) => {
+                    observer.attempt_failed(index, &failure);
+                    ControlFlow::Continue(())
+                }
+                News::Done(index, Err(CallError::Request { what, .. })) => {
+                    observer.generated(index, Err(CaseError(what)));
+                    observer.tokens(0)
+                }
+                News::Done(_, Err(CallError::Server(what))) => {
+                    ended = Err(EngineError::Worker(what));
+                    ControlFlow::Break(())
+                }
+                News::Done(index, Ok(answer)) => {
+                    let prompt = requests[index].prompt_ids.len() as u64;
+                    let output = output_tokens(&answer, &tokenizer);
+                    observer.generated(index, Ok(generation(answer)));
+                    observer.tokens(prompt + output)
+                }
+            },
+        );
+        ended
+    }
+
+    fn score(
+        &mut self,
+        requests: &[ScoreRequest],
+        observer: &mut dyn ScoreObserver,
+    ) -> Result<(), EngineError> {
+        let endpoint = self.endpoint();
+        let probe = endpoint.probe.as_ref();
+        let dialect = probe.and_then(|probe| probe.likelihood.as_ref());
+        let Some(dialect) = dialect.map(|found| found.dialect) else {
+            let what = format!("{}: offers no likelihoods", endpoint.spec.url);
+            return Err(EngineError::Unsupported(what));
+        };
+        let asker = endpoint.asker.clone();
+        let list: Arc<[ScoreRequest]> = requests.into();
+        let ask = move |index: usize, attempts: pump::Attempts<f64>| {
+            let (asker, list) = (asker.clone(), Arc::clone(&list));
+            async move {
+                let mut failed = |failure| attempts.failed(failure);
+                asker.likelihood(dialect, &list[index], &mut failed).await
+            }
+        };
+        let bounds = self.bounds(self.windows(dialect));
+        let mut ended = Ok(());
+        pump::run(
+            &self.runtime,
+            requests.len(),
+            bounds,
+            ask,
+            &mut |news| match news {
+                News::Quiet => observer.tokens(0),
+                News::Attempt(index, failure) => {
+                    observer.attempt_failed(index, &failure);
+                    ControlFlow::Continue(())
+                }
+                News::Done(index, Err(CallError::Request { what, .. })) => {
+                    observer.scored(index, Err(CaseError(what)));
+                    observer.tokens(0)
+                }
+                News::Done(_, Err(CallError::Server(what))) => {
+                    ended = Err(EngineError::Worker(what));
+                    ControlFlow::Break(())
+                }
+                News::Done(index, Ok(nll_sum)) => {
+                    let tokens = requests[index].ids.len() as u64;
+                    observer.scored(index, Ok(Score { nll_sum, kv: None }));
+                    observer.tokens(tokens)
+                }
+            },
+        );
+        ended
+    }
+}
+
+/// Servers do not tell token ids in a common way: none are recorded.
+fn generation(answer: Answer) -> Generation {
+    Generation {
+        text: answer.text,
+        ids: Vec::new(),
+        output_tokens: answer.output_tokens,
+        finish: answer.finish,
+        kv: None,
+    }
+}
+
+/// Generated tokens, for progress.
+fn output_tokens(answer: &Answer, tokenizer: &Tokenizer) -> u64 {
+    match answer.output_tokens {
+        Some(tokens) => u64::from(tokens),
+        None => tokenizer
+            .encode_text(&answer.text)
+            .map_or(0, |ids| ids.len() as u64),
+    }
+}

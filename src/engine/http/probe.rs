@@ -1,0 +1,304 @@
+//! The conformance probe: what a server does with prompts before it is asked anything that counts.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::engine::{GenerateRequest, ScoreRequest};
+use crate::model::Tokenizer;
+use crate::schema::{
+    Finish, LikelihoodDialect, LikelihoodProbe, ParallelProbe, PromptForm, PromptTemplate,
+    ServerProbe, StopProbe, TokenProbe,
+};
+
+use super::asker::Asker;
+use super::client::CallError;
+use super::reply::Answer;
+
+/// Prompts that are asked one by one and side by side.
+pub const PROBE_PROMPTS: usize = 16;
+/// Most new tokens of each.
+pub const PROBE_NEW_TOKENS: u32 = 32;
+/// Targets of the probe's window.
+pub const PROBE_TARGETS: u32 = 8;
+
+/// What the probe asks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProbeMaterial {
+    /// The first prompts of the run, at most [`PROBE_PROMPTS`].
+    pub prompts: Vec<GenerateRequest>,
+    /// A window whose likelihood is asked for.
+    pub window: Option<ScoreRequest>,
+}
+
+/// Probes a server. What it finds is set in `asker` for what is asked later.
+pub(super) async fn probe(
+    asker: &mut Asker,
+    material: &ProbeMaterial,
+    concurrency: usize,
+) -> Result<ServerProbe, CallError> {
+    let mut found = ServerProbe {
+        reply_model: None,
+        prompts: Vec::new(),
+        prompts_refused: None,
+        thinking_switch: false,
+        reasoning: false,
+        repeatable: None,
+        parallel: None,
+        stop: None,
+        tokens: None,
+        likelihood: None,
+        likelihood_refused: None,
+        prompt_cache_off: asker.identity.engine == "llama.cpp",
+    };
+    let prompts: Vec<GenerateRequest> = material
+        .prompts
+        .iter()
+        .take(PROBE_PROMPTS)
+        .map(|prompt| GenerateRequest {
+            max_new_tokens: prompt.max_new_tokens.min(PROBE_NEW_TOKENS),
+            ..prompt.clone()
+        })
+        .collect();
+    forms(asker, &prompts, &mut found).await?;
+    let askable: Vec<GenerateRequest> = prompts
+        .into_iter()
+        .filter(|prompt| asker.form(prompt).is_ok())
+        .collect();
+    if !askable.is_empty() {
+        answers(asker, &askable, concurrency, &mut found).await?;
+    }
+    if let Some(window) = &material.window {
+        likelihood(asker, window, &mut found).await?;
+    }
+    Ok(found)
+}
+
+/// Finds out in which forms prompts can be sent.
+async fn forms(
+    asker: &mut Asker,
+    prompts: &[GenerateRequest],
+    found: &mut ServerProbe,
+) -> Result<(), CallError> {
+    let by_server = |prompt: &&GenerateRequest| {
+        asker.template == PromptTemplate::Server && !prompt.messages.is_empty()
+    };
+    let chat = prompts.iter().find(by_server);
+    let raw = prompts.iter().find(|prompt| !by_server(prompt));
+    if let Some(prompt) = chat {
+        asker.thinking_switch = true;
+        let first = answer(asker, PromptForm::Messages, prompt).await;
+        let reply = match first {
+            Err(error) if error.is_refusal() => {
+                asker.thinking_switch = false;
+                answer(asker, PromptForm::Messages, prompt).await?
+            }
+            other => other?,
+        };
+        found.thinking_switch = asker.thinking_switch;
+        found.prompts.push(PromptForm::Messages);
+        note_model(asker, reply.model.as_ref(), found);
+    }
+    if let Some(prompt) = raw {
+        let mut refusals = Vec::new();
+        for form in [
+            PromptForm::TokenIds,
+            PromptForm::Text,
+            PromptForm::TextWithoutBos,
+        ] {
+            match checked(asker, form, prompt).await? {
+                Ok(reply) => {
+                    asker.raw = Some(form);
+                    found.prompts.push(form);
+                    note_model(asker, reply.model.as_ref(), found);
+                    break;
+                }
+                Err(why) => refusals.push(format!("{}: {why}", form.words())),
+            }
+        }
+        if asker.raw.is_none() {
+            found.prompts_refused = Some(refusals.join("; "));
+        }
+    }
+    Ok(())
+}
+
+/// An answer to a prompt that this tool tokenised, if the server's count of its tokens is ours; why
+/// it is not, otherwise.
+async fn checked(
+    asker: &Asker,
+    form: PromptForm,
+    prompt: &GenerateRequest,
+) -> Result<Result<Answer, String>, CallError> {
+    match answer(asker, form, prompt).await {
+        Ok(reply) if reply.prompt_tokens.is_some() || form == PromptForm::TokenIds => Ok(Ok(reply)),
+        Ok(_) => Ok(Err(
+            "the server does not say how many tokens it read".to_owned()
+        )),
+        Err(error) if error.is_about_form() => Ok(Err(error.what().to_owned())),
+        Err(error) => Err(error),
+    }
+}
+
+async fn answer(
+    asker: &Asker,
+    form: PromptForm,
+    prompt: &GenerateRequest,
+) -> Result<Answer, CallError> {
+    asker.answer_as(form, prompt, &mut |_| {}).await
+}
+
+/// Replies must name one model from here on.
+fn note_model(asker: &mut Asker, model: Option<&String>, found: &mut ServerProbe) {
+    if asker.reply_model.is_none() {
+        asker.reply_model = model.cloned();
+        found.reply_model = model.cloned();
+    }
+}
+
+async fn answers(
+    asker: &Asker,
+    prompts: &[GenerateRequest],
+    concurrency: usize,
+    found: &mut ServerProbe,
+) -> Result<(), CallError> {
+    let once = gather(asker, prompts, 1).await?;
+    let again = gather(asker, &prompts[..1], 1).await?;
+    found.repeatable = Some(once[0].text == again[0].text);
+    let together = gather(asker, prompts, concurrency).await?;
+    found.parallel = Some(parallel(&asker.tokenizer, &once, &together));
+    let all = || once.iter().chain(&again).chain(&together);
+    found.reasoning = all().any(|answer| answer.reasoning);
+    found.stop = Some(stop(&asker.tokenizer, &once));
+    found.tokens = Some(tokens(asker, &prompts[0], &once[0]).await?);
+    Ok(())
+}
+
+async fn gather(
+    asker: &Asker,
+    prompts: &[GenerateRequest],
+    concurrency: usize,
+) -> Result<Vec<Answer>, CallError> {
+    let places = Arc::new(Semaphore::new(concurrency.max(1)));
+    let mut tasks = JoinSet::new();
+    for (index, prompt) in prompts.iter().cloned().enumerate() {
+        let (asker, places) = (asker.clone(), Arc::clone(&places));
+        tasks.spawn(async move {
+            let _place = places.acquire().await;
+            (index, asker.answer(&prompt, &mut |_| {}).await)
+        });
+    }
+    let mut answers: Vec<Option<Answer>> = vec![None; prompts.len()];
+    while let Some(done) = tasks.join_next().await {
+        let (index, answer) =
+            done.map_err(|error| CallError::Server(format!("a probe failed: {error}")))?;
+        answers[index] = Some(answer?);
+    }
+    Ok(answers.into_iter().flatten().collect())
+}
+
+fn parallel(tokenizer: &Tokenizer, once: &[Answer], together: &[Answer]) -> ParallelProbe {
+    // Text that the tokenizer fails on counts as one token, alike or not.
+    let ids = |answer: &Answer| tokenizer.encode_rendered(&answer.text).unwrap_or_default();
+    let mut found = ParallelProbe {
+        prompts: u32::try_from(once.len()).unwrap_or(u32::MAX),
+        max_new_tokens: PROBE_NEW_TOKENS,
+        differing: 0,
+        differing_tokens: 0,
+        tokens: 0,
+    };
+    for (a, b) in once.iter().zip(together) {
+        let (one, other) = (ids(a), ids(b));
+        found.tokens += one.len() as u64;
+        if a.text != b.text {
+            let same = one.iter().zip(&other).take_while(|(x, y)| x == y).count();
+            found.differing += 1;
+            found.differing_tokens += (one.len().max(other.len()) - same).max(1) as u64;
+        }
+    }
+    found
+}
+
+fn stop(tokenizer: &Tokenizer, answers: &[Answer]) -> StopProbe {
+    let ends: Vec<String> = tokenizer
+        .eos_ids()
+        .iter()
+        .map(|&id| tokenizer.piece(id))
+        .filter(|text| !text.trim().is_empty())
+        .collect();
+    let count = |holds: &dyn Fn(&Answer) -> bool| {
+        u32::try_from(answers.iter().filter(|answer| holds(answer)).count()).unwrap_or(u32::MAX)
+    };
+    StopProbe {
+        stopped: count(&|answer| answer.finish == Finish::Stop),
+        cut: count(&|answer| answer.finish == Finish::Length),
+        leaked: count(&|answer| ends.iter().any(|end| answer.text.contains(end.as_str()))),
+    }
+}
+
+async fn tokens(
+    asker: &Asker,
+    prompt: &GenerateRequest,
+    answer: &Answer,
+) -> Result<TokenProbe, CallError> {
+    let bos = asker.tokenizer.bos();
+    let leading = |ids: &[u32]| {
+        let count = ids.iter().take_while(|&&id| Some(id) == bos).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    };
+    // As a server of this form gets it: what it adds shows in its own tokens.
+    let form = match asker.raw {
+        Some(PromptForm::TextWithoutBos) => PromptForm::TextWithoutBos,
+        _ => PromptForm::Text,
+    };
+    let text = asker.text(prompt, form)?;
+    let servers = asker.tokenize(&text).await?;
+    Ok(TokenProbe {
+        ours: u32::try_from(prompt.prompt_ids.len()).unwrap_or(u32::MAX),
+        servers: answer.prompt_tokens,
+        bos_ours: leading(&prompt.prompt_ids),
+        bos_servers: servers.map(|ids| leading(&ids)),
+    })
+}
+
+/// Finds out how likelihoods can be asked for, and asks twice.
+async fn likelihood(
+    asker: &mut Asker,
+    window: &ScoreRequest,
+    found: &mut ServerProbe,
+) -> Result<(), CallError> {
+    let window = ScoreRequest {
+        ids: window.ids.clone(),
+        targets: window.targets.min(PROBE_TARGETS),
+    };
+    let dialects: &[LikelihoodDialect] = match asker.identity.engine.as_str() {
+        "llama.cpp" => &[LikelihoodDialect::ForcedTokens],
+        _ => &[
+            LikelihoodDialect::PromptLogprobs,
+            LikelihoodDialect::EchoLogprobs,
+        ],
+    };
+    let mut refusals = Vec::new();
+    for &dialect in dialects {
+        let first = asker.likelihood(dialect, &window, &mut |_| {}).await;
+        match first {
+            Ok(first) => {
+                let second = asker.likelihood(dialect, &window, &mut |_| {}).await?;
+                let targets = f64::from(window.targets.max(1));
+                found.likelihood = Some(LikelihoodProbe {
+                    dialect,
+                    repeatable: first.to_bits() == second.to_bits(),
+                    difference: (first - second).abs() / targets,
+                });
+                return Ok(());
+            }
+            Err(error) if error.is_about_form() => {
+                refusals.push(format!("{}: {}", dialect.name(), error.what()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    found.likelihood_refused = Some(refusals.join("; "));
+    Ok(())
+}
