@@ -163,6 +163,42 @@ fn files_that_cannot_be_written_are_refused_before_anything_runs() {
 }
 
 #[test]
+fn what_an_earlier_run_left_does_not_survive_a_failure() {
+    let world = Synthetic::new();
+    let report = world.root().join("report.xml");
+    let summary = world.root().join("summary.json");
+    let targets = [
+        "--write",
+        "junit=report.xml",
+        "--write",
+        "json=summary.json",
+    ];
+    let certify = |run_directory: &str, more: &[&str]| {
+        let args = [&["certify", run_directory][..], &targets, more].concat();
+        code(&run(&world, &args))
+    };
+    assert_eq!(certify("run", &[]), 0);
+    assert!(report.exists() && summary.exists());
+    assert_eq!(certify("absent", &[]), 2);
+    assert!(!report.exists() && !summary.exists());
+    // Nothing is removed that a refusal could have kept, and no file that is read.
+    for target in ["junit=absent/report.xml", "json=kept/AD.json"] {
+        fs::write(&report, "before").unwrap();
+        let more = ["--baseline", "kept/AD.json", "--write", target];
+        assert_eq!(certify("run", &more), 2, "{target}");
+        assert_eq!(fs::read(&report).unwrap(), b"before");
+    }
+    assert!(world.kept("AD").exists());
+    #[cfg(unix)]
+    {
+        fs::remove_file(&report).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &report).unwrap();
+        assert_eq!(certify("absent", &[]), 2);
+        assert!(report.is_symlink());
+    }
+}
+
+#[test]
 fn what_a_baseline_held_must_hold() {
     // Then both recipes answered as native did; now `SF` has lost almost everything.
     let then = Synthetic::with(&["native"], &|_, _, case| case + 1 != 6);

@@ -58,6 +58,11 @@ pub(super) fn read_consistent(path: &Path) -> Result<Certificate, Failure> {
 }
 
 impl BaselineArgs {
+    /// Files that are read.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.baseline
+    }
+
     /// Reads every baseline, before anything runs. `run` is where new certificates will stand.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
 }
 
 fn certify(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
-    args.summary.check()?;
+    args.summary.check(args.baselines.paths())?;
     if let Some(protocol) = &args.protocol {
         return judge(args, protocol, out);
     }

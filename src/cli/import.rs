@@ -142,7 +142,7 @@ struct Common {
 /// [`Failure`]: files that are not what they should be 2, a disk that fails 4.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let common = args.harness.common();
-    common.summary.check()?;
+    common.summary.check(&args.harness.files())?;
     let plan = plan(common).map_err(Failure::input)?;
     let logs = args.harness.read().map_err(failure)?;
     let (dir, report) = import::write(&common.out, &plan, &logs).map_err(failure)?;
@@ -177,6 +177,18 @@ impl Harness {
             | Harness::Inspect { common, .. }
             | Harness::Lighteval { common, .. }
             | Harness::Csv { common, .. } => common,
+        }
+    }
+
+    /// Files that are read.
+    fn files(&self) -> Vec<PathBuf> {
+        match self {
+            Harness::LmEval { files, .. }
+            | Harness::Inspect { files, .. }
+            | Harness::Lighteval { files, .. } => [&files.native[..], &files.candidate].concat(),
+            Harness::Csv { tables, .. } => {
+                [&tables.native[..], &tables.candidate, &tables.pairs].concat()
+            }
         }
     }
 

@@ -94,7 +94,7 @@ pub fn run(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failur
 }
 
 fn qualify(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
-    args.summary.check()?;
+    args.summary.check(args.baselines.paths())?;
     let baselines = args.baselines.read()?;
     let mut settings = QualifySettings::resolve(args)?;
     if let Some(servers) = settings.servers.take() {

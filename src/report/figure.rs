@@ -3,8 +3,14 @@
 use crate::certify::RuleChange;
 use crate::schema::{ObjectiveName, RuleName, RuleResult, Verdict};
 
+/// Fewest decimals of a percentage.
+const DECIMALS: usize = 2;
 /// Most decimals of a percentage.
-const MOST_DECIMALS: usize = 6;
+const MOST_DECIMALS: usize = 12;
+/// Decimals of a limit that has no end, such as a third.
+const ENDLESS_DECIMALS: usize = 6;
+/// Relative error of a decimal number that is stored in binary and taken times 100.
+const BINARY: f64 = 1e-14;
 
 /// A verdict in words.
 pub(super) fn verdict_words(verdict: Verdict) -> &'static str {
@@ -26,23 +32,54 @@ pub(super) fn place(rule: &str, panel: &str, control: &str) -> String {
     format!("{rule} on {panel} against {control}")
 }
 
-/// A bound beside its limit, with as many decimals as it takes to tell them apart.
+/// A bound beside its limit. The limit has its own digits, two decimals at least; the bound as many
+/// as it takes to stand on its side of the limit.
 pub(super) fn bound_and_limit(rule: &str, bound: f64, limit: f64) -> [String; 2] {
-    let decimals = (2..=MOST_DECIMALS)
-        .find(|&decimals| {
-            bound == limit || share(rule, bound, decimals) != share(rule, limit, decimals)
-        })
-        .unwrap_or(MOST_DECIMALS);
-    [
-        share(rule, bound, decimals),
-        share(rule, limit, 2.min(decimals)),
-    ]
-    .map(|text| text + unit(rule))
+    share_and_limit(rule, bound, limit).map(|text| text + unit(rule))
+}
+
+/// [`bound_and_limit`] in per cent, without units.
+pub(super) fn share_and_limit(rule: &str, bound: f64, limit: f64) -> [String; 2] {
+    let shown_limit = share(rule, limit, limit_decimals(limit));
+    let read = |text: &str| text.parse::<f64>().ok();
+    let decimals = (DECIMALS..=MOST_DECIMALS).find(|&decimals| {
+        let shown = read(&share(rule, bound, decimals));
+        shown.partial_cmp(&read(&shown_limit)) == bound.partial_cmp(&limit)
+    });
+    let shown_bound = share(rule, bound, decimals.unwrap_or(MOST_DECIMALS));
+    [shown_bound, shown_limit]
+}
+
+/// A limit with its own digits, and its unit.
+fn limit_figure(rule: &str, limit: f64) -> String {
+    share(rule, limit, limit_decimals(limit)) + unit(rule)
+}
+
+/// Decimals with which a limit in per cent is not rounded.
+fn limit_decimals(limit: f64) -> usize {
+    let hundred = 100.0 * limit;
+    let is_exact = |&decimals: &usize| {
+        let shown: f64 = format!("{hundred:.decimals$}").parse().unwrap_or(f64::NAN);
+        (shown - hundred).abs() <= BINARY * hundred.abs()
+    };
+    (DECIMALS..=MOST_DECIMALS)
+        .find(is_exact)
+        .unwrap_or(ENDLESS_DECIMALS)
+}
+
+/// A change in per cent, with as many decimals as it takes to differ from 0.
+pub(super) fn nonzero_change(value: f64) -> String {
+    let hundred = 100.0 * value;
+    let shown = |decimals: usize| format!("{hundred:+.decimals$}");
+    let differs =
+        |&decimals: &usize| value == 0.0 || shown(decimals).contains(|c| matches!(c, '1'..='9'));
+    let decimals = (DECIMALS..=MOST_DECIMALS).find(differs);
+    shown(decimals.unwrap_or(MOST_DECIMALS)) + "%"
 }
 
 /// One figure of a rule with its unit.
 pub(super) fn figure(rule: &str, value: f64) -> String {
-    share(rule, value, 2) + unit(rule)
+    share(rule, value, DECIMALS) + unit(rule)
 }
 
 /// Losses have no sign, changes have one.
@@ -102,7 +139,7 @@ pub(super) fn change_sentence(change: &RuleChange) -> String {
         place(&change.rule, &change.panel, &change.control),
         shown(change.then),
         shown(change.now),
-        figure(&change.rule, change.limit)
+        limit_figure(&change.rule, change.limit)
     )
 }
 
@@ -127,7 +164,45 @@ mod tests {
         assert_eq!(bound_and_limit("nll", 0.01, 0.01), ["+1.00%", "+1.00%"]);
         assert_eq!(
             bound_and_limit("nll", 0.01 + 1e-12, 0.01),
-            ["+1.000000%", "+1.00%"]
+            ["+1.0000000001%", "+1.00%"]
         );
+        assert_eq!(
+            bound_and_limit("net_change", -0.000_01, 0.0),
+            ["-0.001 pp", "+0.00 pp"]
+        );
+    }
+
+    #[test]
+    fn a_limit_has_its_own_digits() {
+        for (bound, limit, expected) in [
+            (0.0012, 0.001_25, ["0.12%", "0.125%"]),
+            // Two decimals would show the bound below the limit that it crosses.
+            (0.001_237, 0.001_23, ["0.124%", "0.123%"]),
+            (0.001_234, 0.001_23, ["0.1234%", "0.123%"]),
+            (0.07, 0.07, ["7.00%", "7.00%"]),
+            (0.3, 1.0 / 3.0, ["30.00%", "33.333333%"]),
+            (1e-7, 2e-7, ["0.00%", "0.00002%"]),
+        ] {
+            assert_eq!(bound_and_limit("gross_loss", bound, limit), expected);
+        }
+        let change = RuleChange {
+            rule: "nll".to_owned(),
+            panel: "nll-1k".to_owned(),
+            control: "native".to_owned(),
+            limit: 0.001_25,
+            then: None,
+            now: Some(0.0012),
+        };
+        assert_eq!(
+            change_sentence(&change),
+            "nll on nll-1k against native: bound not evaluated then, +0.12% now, limit +0.125%"
+        );
+    }
+
+    #[test]
+    fn a_change_is_not_shown_as_none() {
+        assert_eq!(nonzero_change(0.0156), "+1.56%");
+        assert_eq!(nonzero_change(-0.000_012), "-0.001%");
+        assert_eq!(nonzero_change(0.0), "+0.00%");
     }
 }

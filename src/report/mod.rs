@@ -13,11 +13,13 @@ mod markdown;
 mod notes;
 mod outlook;
 mod progress;
+mod repeat;
 mod servers;
 mod summary;
 mod table;
 mod text;
 mod verification;
+mod visible;
 mod xml;
 
 #[cfg(test)]

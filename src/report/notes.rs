@@ -2,11 +2,12 @@
 
 use crate::certify::{Unattainable, unattainable};
 use crate::schema::{
-    AnswerMode, AnswerResult, Certificate, ObjectiveResult, Objectives, RuleResult, Verdict,
+    AnswerMode, AnswerResult, Certificate, ObjectiveResult, Objectives, RuleName, RuleResult,
+    Verdict,
 };
 
 use super::check::against_sentences;
-use super::figure::verdict_words;
+use super::figure::{bound_and_limit, nonzero_change, verdict_words};
 use super::outlook::{influences, outlooks};
 use super::servers;
 use super::summary::Summary;
@@ -97,6 +98,9 @@ fn aa(summary: &Summary<'_>) -> String {
     let Some(aa) = aa else {
         return "A/A (native against native): not run".to_owned();
     };
+    if aa.records == 0 {
+        return "A/A (native against native): run, but nothing was compared".to_owned();
+    }
     let bits = if aa.identical_bits {
         "identical bits"
     } else {
@@ -215,7 +219,7 @@ fn degraded(certificate: &Certificate, endpoint: &str) -> String {
             control_correct: Some(correct),
             ..
         }) => format!("{endpoint} ({lost} of {correct} right answers lost)"),
-        Some(rule) => format!("{endpoint} ({:+.2}%)", 100.0 * rule.estimate),
+        Some(rule) => format!("{endpoint} ({})", nonzero_change(rule.estimate)),
         None => endpoint.to_owned(),
     }
 }
@@ -231,27 +235,32 @@ fn requirement(summary: &Summary<'_>) -> String {
     format!("required of each recipe: {}", names.join(" and "))
 }
 
-/// Rules that the protocol's sizes cannot satisfy, if any.
-fn sizes(summary: &Summary<'_>) -> Option<String> {
+/// Rules that the protocol's sizes cannot satisfy, if any. Gains can make up for too few cases where
+/// a rule counts them.
+fn sizes(summary: &Summary<'_>) -> Vec<String> {
     // Alphas out of range stop a run before there is anything to summarise.
-    let found = unattainable(summary.protocol)
-        .ok()
-        .filter(|found| !found.is_empty())?;
-    let rules: Vec<String> = found.iter().map(describe).collect();
-    Some(format!(
-        "protocol {} cannot pass at its sizes, even with no loss: {}",
-        summary.protocol.name,
-        rules.join("; ")
-    ))
+    let found = unattainable(summary.protocol).unwrap_or_default();
+    let (net, losses): (Vec<_>, Vec<_>) = found
+        .iter()
+        .partition(|found| found.rule == RuleName::NetChange);
+    let name = &summary.protocol.name;
+    let said = |what: &str, rules: Vec<&Unattainable>| {
+        let rules: Vec<String> = rules.into_iter().map(describe).collect();
+        (!rules.is_empty()).then(|| format!("protocol {name} {what}: {}", rules.join("; ")))
+    };
+    let losses = said("cannot pass at its sizes, even with no loss", losses);
+    let net = said(
+        "does not pass at its sizes with nothing lost and nothing gained",
+        net,
+    );
+    losses.into_iter().chain(net).collect()
 }
 
 fn describe(rule: &Unattainable) -> String {
+    let name = rule.rule.name();
+    let [bound, limit] = bound_and_limit(name, rule.bound, rule.limit);
     format!(
-        "{} on {} cases of {} is bounded by {:.2}%, limit {:.2}%",
-        rule.rule.name(),
-        rule.cases,
-        rule.panel,
-        100.0 * rule.bound,
-        100.0 * rule.limit
+        "{name} on {} cases of {} is bounded by {bound}, limit {limit}",
+        rule.cases, rule.panel
     )
 }

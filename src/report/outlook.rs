@@ -4,6 +4,7 @@ use crate::certify::POWERS;
 use crate::schema::{Influence, Objectives, RuleOutlook, RuleResult};
 use crate::stats::MAX_PAIRS_SOUGHT;
 
+use super::figure::bound_and_limit;
 use super::notes::rules;
 
 /// Share of the differences above which one document is named whatever the verdict.
@@ -77,14 +78,14 @@ fn influence_sentence(rule: &RuleResult, influence: &Influence) -> Option<String
         (true, false) => "the rule would not hold",
         (false, _) => "the rule is judged alike",
     };
+    let [without, _] = bound_and_limit(&rule.rule, influence.bound_without, rule.limit);
     Some(format!(
         "{} on {} against {}: document {} carries {:+.0}% of the absolute differences; without it \
-         the bound is {:+.2}% and {judged} (a diagnosis, no verdict)",
+         the bound is {without} and {judged} (a diagnosis, no verdict)",
         rule.rule,
         rule.panel,
         rule.control,
         influence.case,
-        100.0 * influence.share,
-        100.0 * influence.bound_without
+        100.0 * influence.share
     ))
 }

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use super::visible::one_line;
+
 /// A table of text cells. The first column names the row and is left-aligned; the others are
 /// right-aligned under a heading of two lines.
 #[derive(Default)]
@@ -27,11 +29,12 @@ impl Column {
 }
 
 impl Table {
-    /// Adds a column with its cells from the first row to the last.
+    /// Adds a column with its cells from the first row to the last. No text in them acts on what
+    /// stands around it.
     pub fn column(&mut self, upper: &str, lower: &str, cells: Vec<String>) {
         self.columns.push(Column {
-            heading: [upper.to_owned(), lower.to_owned()],
-            cells,
+            heading: [upper, lower].map(one_line),
+            cells: cells.iter().map(|cell| one_line(cell)).collect(),
             paint: None,
         });
     }

@@ -8,6 +8,7 @@ use crate::store::samples;
 
 use super::*;
 
+mod foreign;
 mod formats;
 mod words;
 

@@ -4,9 +4,11 @@ use std::io::{self, Write};
 
 use crate::schema::{Certificate, MemoryFigures, ObjectiveName, RuleResult, Verdict};
 
+use super::figure::share_and_limit;
 use super::notes::{notes, rules};
 use super::summary::Summary;
 use super::table::Table;
+use super::visible::one_line;
 
 /// Characters per line of the text summary.
 pub const TEXT_WIDTH: usize = 120;
@@ -46,10 +48,11 @@ pub fn write_text(
     Ok(())
 }
 
-/// Breaks a sentence at blanks; what follows the first line is indented.
+/// Breaks a sentence at blanks and nowhere else: no text in it makes a line of its own. What follows
+/// the first line is indented.
 pub(super) fn write_wrapped(text: &str, width: usize, out: &mut dyn Write) -> io::Result<()> {
     let mut line = String::new();
-    for word in text.split(' ') {
+    for word in one_line(text).split(' ') {
         let fits = line.chars().count() + 1 + word.chars().count() <= width;
         if line.is_empty() {
             line.push_str(word);
@@ -169,26 +172,25 @@ fn panel_columns(table: &mut Table, rows: &[Row<'_>], panel: &str) {
             format!("{}/{}", rule.lost.unwrap_or(0), rule.gained.unwrap_or(0))
         });
         column("net pp,", "lower bound", "net_change", |rule| {
-            format!("{:+.2} {:+.2}", 100.0 * rule.estimate, 100.0 * rule.bound)
+            format!("{:+.2} {}", 100.0 * rule.estimate, bound(rule))
         });
         column("gross", "bound", "gross_loss", |rule| {
-            format!("{:.2}%", 100.0 * rule.bound)
+            format!("{}%", bound(rule))
         });
     } else if panel.starts_with("nll") {
-        column(panel, "bound", "nll", |rule| {
-            format!("{:+.2}%", 100.0 * rule.bound)
-        });
+        column(panel, "bound", "nll", |rule| format!("{}%", bound(rule)));
     } else {
         let short = panel.replace("retrieval-", "retr-");
         column(&short, "lost, bound", "retrieval", |rule| {
-            format!(
-                "{}/{} {:.2}%",
-                rule.lost.unwrap_or(0),
-                rule.pairs,
-                100.0 * rule.bound
-            )
+            format!("{}/{} {}%", rule.lost.unwrap_or(0), rule.pairs, bound(rule))
         });
     }
+}
+
+/// A bound without its unit, on the side of the limit that the verdict says.
+fn bound(rule: &RuleResult) -> String {
+    let [bound, _] = share_and_limit(&rule.rule, rule.bound, rule.limit);
+    bound
 }
 
 /// Green for a pass, yellow for any other verdict: none of them is proof of harm.

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -76,11 +76,13 @@ impl FromStr for Target {
 }
 
 impl SummaryArgs {
-    /// Refuses files whose folder does not exist, before anything runs.
+    /// Refuses files whose folder does not exist and files that are read as well, before anything
+    /// runs, and removes what an earlier run has left in place of the others: whoever finds a
+    /// report after a failure must not take it for this run's.
     ///
     /// # Errors
     /// Exit 2.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self, read: &[PathBuf]) -> Result<(), Failure> {
         for Target { path, .. } in &self.write {
             let folder = match path.parent() {
                 Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -92,8 +94,16 @@ impl SummaryArgs {
                     path.display()
                 )));
             }
+            if read.iter().any(|other| is_same(other, path)) {
+                return Err(Failure::input(anyhow!(
+                    "--write {}: found a file that this command reads, expected another one",
+                    path.display()
+                )));
+            }
         }
-        Ok(())
+        self.write
+            .iter()
+            .try_for_each(|target| remove_stale(&target.path))
     }
 
     /// Prints the summary, writes the files, and appends to GitHub's step summary.
@@ -141,6 +151,26 @@ impl SummaryFormat {
             SummaryFormat::Github => report::write_annotations(summary, out),
         }
     }
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    real(one).is_some_and(|one| Some(one) == real(other))
+}
+
+/// Removes a regular file; devices and links stay. What may be removed may be replaced.
+fn remove_stale(path: &Path) -> Result<(), Failure> {
+    if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
+        return Ok(());
+    }
+    fs::remove_file(path)
+        .with_context(|| {
+            format!(
+                "--write {}: found a file that cannot be replaced",
+                path.display()
+            )
+        })
+        .map_err(Failure::input)
 }
 
 fn step_summary(value: Option<OsString>) -> Option<PathBuf> {

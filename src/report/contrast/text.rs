@@ -6,6 +6,7 @@ use crate::certify::{Comparison, Contrast, ContrastCounts, ContrastMethod, Endpo
 use crate::report::markdown::line;
 use crate::report::table::Table;
 use crate::report::text::{short, write_wrapped};
+use crate::report::visible::one_line;
 
 use super::notes::{missing_lines, notes};
 use super::number::{p_text, points, signed, significant};
@@ -15,7 +16,8 @@ use super::sentence::{confidence, sentence};
 pub(super) fn write(comparison: &Comparison, width: usize, out: &mut dyn Write) -> io::Result<()> {
     let (name, digest) = (&comparison.protocol, short(&comparison.protocol_sha256));
     let alpha = significant(comparison.family_alpha, 4);
-    writeln!(out, "protocol {name} {digest}, family alpha {alpha}")?;
+    let head = format!("protocol {name} {digest}, family alpha {alpha}");
+    writeln!(out, "{}", one_line(&head))?;
     for run in &comparison.runs {
         let (path, model, weights) = (&run.run, &run.model, short(&run.weights_sha256));
         write_wrapped(&format!("run {path}: model {model} {weights}"), width, out)?;

@@ -1,17 +1,28 @@
 //! What the evidence itself is worth: degradation, engagement, noise.
 
-use crate::schema::{AnswerMode, Certificate, ComponentTotals, EngagementProof};
+use crate::schema::{AnswerMode, Certificate, ComponentTotals, EngagementProof, Verdict};
 
+use super::super::figure::OBJECTIVES;
 use super::super::notes::degraded_endpoints;
-use super::super::servers;
-use super::Section;
+use super::super::repeat;
+use super::super::servers::{self, Reported};
+use super::{Section, capital};
 
 pub(super) fn degradation(certificate: &Certificate) -> Section {
     let sentence = match degraded_endpoints(certificate) {
-        Some(endpoints) => format!(
-            "Established on {endpoints}: there the recipe is worse than native beyond chance, \
-             however little. That stands beside a pass, which says that the loss is within limits."
-        ),
+        Some(endpoints) => {
+            let passes = OBJECTIVES
+                .iter()
+                .any(|&name| certificate.objectives.get(name).verdict == Verdict::Pass);
+            let beside = match passes {
+                true => " That stands beside a pass, which says that the loss is within limits.",
+                false => "",
+            };
+            format!(
+                "Established on {endpoints}: there the recipe is worse than native beyond chance, \
+                 however little.{beside}"
+            )
+        }
         None if certificate.degradation.is_empty() => "Not tested.".to_owned(),
         None => {
             let endpoints = certificate.degradation.iter();
@@ -31,7 +42,7 @@ pub(super) fn degradation(certificate: &Certificate) -> Section {
 pub(super) fn engagement(certificate: &Certificate) -> Section {
     let mut sentences = Vec::new();
     match &certificate.engagement {
-        None => sentences.push(on_server(certificate)),
+        None => sentences.extend(on_server(certificate)),
         Some(found) => {
             sentences.push(format!(
                 "Stored bytes were read back in {} layers of a probe of {} tokens, and they {} from \
@@ -64,34 +75,39 @@ pub(super) fn engagement(certificate: &Certificate) -> Section {
 }
 
 /// What is known of a cache that lies in a server.
-fn on_server(certificate: &Certificate) -> String {
+fn on_server(certificate: &Certificate) -> Vec<String> {
     let Some(found) = &certificate.server_engagement else {
-        return "Nothing in this certificate proves it: what was stored is not known.".to_owned();
+        return vec![
+            "Nothing in this certificate proves it: what was stored is not known.".to_owned(),
+        ];
     };
-    let differing: Vec<String> = found
-        .differences
-        .iter()
-        .map(|(control, counts)| {
-            format!(
-                "{} of {} records differ from {control}",
-                counts.differing, counts.records
-            )
-        })
-        .collect();
-    let sentence = match found.proof {
-        EngagementProof::ReportedAndObserved => {
-            "The server reports the recipe's formats, and its answers differ from the controls'"
+    let reported = Reported::of(&certificate.recipe.spec, found);
+    let observed = match found.proof {
+        EngagementProof::ReportedAndObserved | EngagementProof::ObservedDifference => {
+            "records differ from every control by more than noise"
         }
-        EngagementProof::Reported => {
-            "The server reports the recipe's formats; nothing differs from some control"
+        _ if found.differences.is_empty() => "no records were compared",
+        EngagementProof::Reported | EngagementProof::None => {
+            "from some control records do not differ by more than noise"
         }
-        EngagementProof::ObservedDifference => {
-            "The server does not report how it stores keys and values; something differs from the \
-             controls, which need not be the cache"
-        }
-        EngagementProof::None => "Nothing proves it: the server reports nothing, nothing differs",
     };
-    format!("{sentence}: {}.", differing.join(", "))
+    let counts = servers::differing(found);
+    let counts = match counts.is_empty() {
+        true => counts,
+        false => format!(": {counts}"),
+    };
+    let mut sentences = vec![format!(
+        "{}; {observed}{counts}.",
+        capital(&reported.clause())
+    )];
+    let conclusion = match (reported.contradicts(), found.proof) {
+        (true, _) => Some("The recipe that is certified is not the one that the server reports."),
+        (false, EngagementProof::ObservedDifference) => Some("What differs need not be the cache."),
+        (false, EngagementProof::None) => Some("Nothing proves it."),
+        (false, EngagementProof::Reported | EngagementProof::ReportedAndObserved) => None,
+    };
+    sentences.extend(conclusion.map(str::to_owned));
+    sentences
 }
 
 fn changed((name, totals): (&str, &ComponentTotals)) -> String {
@@ -112,21 +128,7 @@ fn changed((name, totals): (&str, &ComponentTotals)) -> String {
 }
 
 pub(super) fn noise(certificate: &Certificate) -> Section {
-    let mut sentences = vec![match &certificate.aa {
-        None => {
-            "Native was not run a second time: the noise of the worker is not known.".to_owned()
-        }
-        Some(aa) if aa.identical_bits => format!(
-            "Native was run twice and gave the same bits in {} records: every difference is the \
-             recipe's.",
-            aa.records
-        ),
-        Some(aa) => format!(
-            "Native was run twice and lost {} and gained {} answers in {} records against itself: \
-             so much of what the recipe loses may be noise.",
-            aa.lost, aa.gained, aa.records
-        ),
-    }];
+    let mut sentences = vec![repeat::sentence(certificate)];
     if let Some(answers) = &certificate.answers {
         sentences.push(match answers.mode {
             AnswerMode::Plain => "Every answer was generated token by token.".to_owned(),
@@ -138,15 +140,37 @@ pub(super) fn noise(certificate: &Certificate) -> Section {
         });
     }
     let counts = &certificate.counts;
-    sentences.push(format!(
-        "{} answers were cut at their allowance, {} held no number, {}{} cases failed.",
-        counts.truncated,
-        counts.unparsed,
-        servers::empty(counts.empty).replace(" empty", " had no text"),
-        counts.errors
+    sentences.push(set_apart(
+        &certificate.recipe.name,
+        [
+            counts.truncated,
+            counts.unparsed,
+            counts.empty,
+            counts.errors,
+        ],
     ));
+    for (control, counts) in &counts.controls {
+        sentences.push(set_apart(
+            control,
+            [
+                counts.truncated,
+                counts.unparsed,
+                counts.empty,
+                counts.errors,
+            ],
+        ));
+    }
     Section {
         title: "How much of it is noise?".to_owned(),
         sentences,
     }
+}
+
+/// What is counted apart in one arm.
+fn set_apart(arm: &str, [truncated, unparsed, empty, errors]: [u64; 4]) -> String {
+    format!(
+        "In the arm of {arm} {truncated} answers were cut at their allowance, {unparsed} held no \
+         number, {}{errors} cases failed.",
+        servers::empty(empty).replace(" empty", " had no text")
+    )
 }

@@ -10,11 +10,13 @@ use serde::Serialize;
 
 use crate::certify::Reason;
 use crate::recipe::{Component, Format, Recipe, ScalePolicy};
-use crate::schema::{Certificate, ObjectiveName, RuleResult, Verdict};
+use crate::schema::{Certificate, ObjectiveName, RuleName, RuleResult, Verdict};
 
-use super::figure::{OBJECTIVES, verdict_words};
+use super::figure::{OBJECTIVES, rule_name, verdict_words};
+use super::notes;
 use super::outlook::{influences, outlooks};
 use super::text::{short, write_wrapped};
+use super::visible::one_line;
 
 /// Schema name of the JSON document.
 pub const EXPLAIN_SCHEMA: &str = "kvassay.explain/1";
@@ -50,7 +52,7 @@ impl Explanation {
     /// but how many pairs a rule would need, which the certificate's own counts, alpha and limit
     /// decide.
     pub fn of(path: &str, certificate: &Certificate) -> Self {
-        let mut sections = vec![recipe(certificate), consistency(path)];
+        let mut sections = vec![recipe(certificate), consistency(path, certificate)];
         sections.extend(OBJECTIVES.map(|name| objective(certificate, name)));
         sections.extend(needed(certificate));
         sections.push(evidence::degradation(certificate));
@@ -80,9 +82,9 @@ impl Explanation {
     /// # Errors
     /// Where `out` cannot be written.
     pub fn write_text(&self, width: usize, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{}", self.title)?;
+        writeln!(out, "{}", one_line(&self.title))?;
         for section in &self.sections {
-            writeln!(out, "\n{}", section.title)?;
+            writeln!(out, "\n{}", one_line(&section.title))?;
             for sentence in &section.sentences {
                 write_wrapped(&format!("- {sentence}"), width, out)?;
             }
@@ -169,11 +171,29 @@ fn stored(component: &Component) -> String {
     format!("{format}{scale}")
 }
 
-fn consistency(path: &str) -> Section {
+fn consistency(path: &str, certificate: &Certificate) -> Section {
+    let has = |on_counts: bool| {
+        let mut rules = notes::rules(&certificate.objectives);
+        rules.any(|rule| (rule_name(&rule.rule) != Some(RuleName::Nll)) == on_counts)
+    };
+    let checked = match (has(true), has(false)) {
+        (true, false) => {
+            "Bounds on counts follow from the counts, verdicts from the bounds: checked just now."
+        }
+        (true, true) => {
+            "Bounds on counts follow from the counts, verdicts from the bounds: checked just now. \
+             Likelihood bounds were not: they need the run."
+        }
+        (false, true) => {
+            "Verdicts follow from the bounds: checked just now. Likelihood bounds themselves were \
+             not: they need the run."
+        }
+        (false, false) => {
+            "It holds no bounds. That its fields do not contradict one another was checked just now."
+        }
+    };
     let sentences = vec![
-        "Its bounds follow from its counts, its verdicts from its bounds: checked just now, nothing \
-         contradicts itself."
-            .to_owned(),
+        checked.to_owned(),
         format!(
             "Whether the counts are those of the run was not checked: `kvassay verify {path} --run \
              RUN` scores every answer again."

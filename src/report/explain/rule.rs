@@ -29,22 +29,25 @@ pub(super) fn outcome(rule: &RuleResult) -> String {
             count(rule.gained)
         )
     };
+    let of = |side: &str, what: &str| {
+        let alpha = significant(rule.alpha);
+        format!(
+            "The {side} bound (one-sided, alpha {alpha}) of {what} is {bound}; the limit is {limit}"
+        )
+    };
     let what = match rule_name(&rule.rule) {
         Some(RuleName::GrossLoss | RuleName::Retrieval) => {
-            format!(
-                "{}. At most {bound} of cases are lost; the limit is {limit}",
-                counted()
-            )
+            format!("{}. {}", counted(), of("upper", "the share lost"))
         }
-        Some(RuleName::NetChange) => format!(
-            "{}. The share of right answers changed by at least {bound}; the limit is {limit}",
-            counted()
-        ),
+        Some(RuleName::NetChange) => {
+            let bound = of("lower", "the change in the share of right answers");
+            format!("{}. {bound}", counted())
+        }
         Some(RuleName::Nll) => format!(
-            "over {pairs} documents the mean NLL went from {:.4} to {:.4} nats. It rose by at most \
-             {bound}; the limit is {limit}",
+            "over {pairs} documents the mean NLL went from {:.4} to {:.4} nats. {}",
             rule.control_mean.unwrap_or(f64::NAN),
-            rule.candidate_mean.unwrap_or(f64::NAN)
+            rule.candidate_mean.unwrap_or(f64::NAN),
+            of("upper", "its relative increase")
         ),
         None => format!("bound {bound}, limit {limit}"),
     };
@@ -117,16 +120,23 @@ pub(super) fn least(rule: &RuleResult) -> Option<String> {
     let least = least_pairs(rule).filter(|_| !rule.pass)?;
     let place = place(&rule.rule, &rule.panel, &rule.control);
     let [pairs, fewest] = [rule.pairs, least].map(|count| grouped(count as f64));
-    Some(match least > rule.pairs {
-        true => format!(
+    let is_net = rule_name(&rule.rule) == Some(RuleName::NetChange);
+    Some(match (least > rule.pairs, is_net) {
+        (true, false) => format!(
             "{place}: {pairs} pairs cannot pass, even with nothing lost; with nothing lost {fewest} \
              would."
         ),
-        false => {
-            format!(
-                "{place}: with nothing lost, {fewest} of its {pairs} pairs would have been enough."
-            )
-        }
+        // With gains it may pass at fewer pairs.
+        (true, true) => format!(
+            "{place}: with nothing lost and nothing gained {pairs} pairs do not pass; {fewest} would."
+        ),
+        (false, false) => format!(
+            "{place}: with nothing lost, {fewest} of its {pairs} pairs would have been enough."
+        ),
+        (false, true) => format!(
+            "{place}: with nothing lost and nothing gained, {fewest} of its {pairs} pairs would \
+             have been enough."
+        ),
     })
 }
 

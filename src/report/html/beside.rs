@@ -8,10 +8,10 @@ use serde::Serialize;
 use crate::certify::unattainable;
 use crate::schema::{
     AnswerMode, Certificate, ComponentTotals, Engagement, KvTotals, Protocol, ResourceSummary,
-    SampleScope,
+    RuleName, SampleScope,
 };
 
-use super::figures::{bytes, count, percent, signed_percent, small};
+use super::figures::{bound_and_limit, bytes, change, count, percent, small};
 use super::verdicts::{Said, said};
 
 /// Degradation of one recipe.
@@ -57,7 +57,7 @@ pub(super) fn degradation(protocol: &Protocol, certificates: &[&Certificate]) ->
             DegradationCell {
                 endpoint: endpoint.clone(),
                 established: found.is_some_and(|it| it.established),
-                bound: found.and_then(|it| it.bound).map(signed_percent),
+                bound: found.and_then(|it| it.bound).map(change),
             }
         });
         DegradationRow {
@@ -79,16 +79,20 @@ pub(super) fn sentences(protocol: &Protocol, certificates: &[&Certificate]) -> V
     all.extend(said(certificates, |it| answers(it).into_iter().collect()));
     // Alphas out of range stop a run before there is anything to report.
     for rule in unattainable(protocol).unwrap_or_default() {
+        let [bound, limit] = bound_and_limit(rule.rule.name(), rule.bound, rule.limit);
+        // With gains the net change may pass all the same.
+        let (passes, with) = match rule.rule {
+            RuleName::NetChange => ("does not pass", "with nothing lost and nothing gained"),
+            _ => ("cannot pass", "with no loss"),
+        };
         all.push(Said {
             recipes: None,
             text: format!(
-                "{} on {} cannot pass at the protocol's size: with no loss in {} cases its bound is \
-                 {}, the limit {}",
+                "{} on {} {passes} at the protocol's size: {with} in {} cases its bound is {bound}, \
+                 the limit {limit}",
                 rule.rule.name(),
                 rule.panel,
-                rule.cases,
-                percent(rule.bound),
-                percent(rule.limit)
+                rule.cases
             ),
         });
     }
@@ -99,6 +103,9 @@ fn aa(certificate: &Certificate) -> String {
     let Some(aa) = &certificate.aa else {
         return "Native was not run a second time: the worker's noise is not known.".to_owned();
     };
+    if aa.records == 0 {
+        return "Native was run a second time, but nothing was compared.".to_owned();
+    }
     let bits = match aa.identical_bits {
         true => "identical bits",
         false => "bits that differ",

@@ -1,7 +1,11 @@
 //! Figures as a page writes them.
 
 use crate::report::contrast::number::significant;
+use crate::report::figure::{nonzero_change, share_and_limit};
 use crate::schema::{ObjectiveResult, RuleResult, Verdict};
+
+/// Digits of a limit: it is written whole, but for what binary numbers add to it.
+const LIMIT_DIGITS: usize = 12;
 
 /// A real minus sign in place of a hyphen.
 pub(in crate::report) fn minus(text: &str) -> String {
@@ -35,9 +39,36 @@ pub(super) fn of_rule(rule: &RuleResult, proportion: f64) -> String {
     }
 }
 
+/// The bound of a rule, on the side of its limit that its verdict says, and the limit.
+pub(super) fn bound_and_limit(rule: &str, bound: f64, limit: f64) -> [String; 2] {
+    share_and_limit(rule, bound, limit).map(|text| {
+        let is_zero = !text.contains(|char| matches!(char, '1'..='9'));
+        let unsigned = text.trim_start_matches(['+', '-']);
+        let text = if is_zero { unsigned } else { &text };
+        minus(&format!("{text}%"))
+    })
+}
+
+/// The bound of a result, as [`bound_and_limit`] writes it.
+pub(super) fn bound(rule: &RuleResult) -> String {
+    let [bound, _] = bound_and_limit(&rule.rule, rule.bound, rule.limit);
+    bound
+}
+
+/// A signed change with as many decimals as it takes to differ from 0, which has no sign.
+pub(super) fn change(proportion: f64) -> String {
+    match proportion == 0.0 {
+        true => percent(proportion),
+        false => minus(&nonzero_change(proportion)),
+    }
+}
+
 /// A limit, as short as it is: `2%`, `-1%`.
 pub(super) fn limit(proportion: f64) -> String {
-    minus(&format!("{}%", significant(100.0 * proportion, 4)))
+    minus(&format!(
+        "{}%",
+        significant(100.0 * proportion, LIMIT_DIGITS)
+    ))
 }
 
 /// A small number such as an alpha.
@@ -109,6 +140,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn rounding_does_not_contradict_a_verdict() {
+        for (rule, bound, limit, expected) in [
+            ("gross_loss", 0.020_01, 0.02, ["2.001%", "2.00%"]),
+            (
+                "net_change",
+                -0.010_02,
+                -0.01,
+                ["\u{2212}1.002%", "\u{2212}1.00%"],
+            ),
+            ("nll", 0.0, 0.01, ["0.00%", "+1.00%"]),
+            ("nll", 0.000_001, 0.0, ["+0.0001%", "0.00%"]),
+            ("retrieval", 0.05, 0.05, ["5.00%", "5.00%"]),
+        ] {
+            assert_eq!(bound_and_limit(rule, bound, limit), expected);
+        }
+        assert_eq!(change(-0.000_012), "\u{2212}0.001%");
+        assert_eq!(change(0.0156), "+1.56%");
+        assert_eq!(change(0.0), "0.00%");
+    }
+
+    #[test]
     fn figures_read_well() {
         assert_eq!(percent(0.004_6), "0.46%");
         assert_eq!(percent(-0.000_001), "0.00%");
@@ -117,6 +169,8 @@ mod tests {
         assert_eq!(signed_percent(10.9826), "+1098.26%");
         assert_eq!(limit(0.02), "2%");
         assert_eq!(limit(-0.01), "\u{2212}1%");
+        assert_eq!(limit(0.07), "7%");
+        assert_eq!(limit(0.000_123_45), "0.012345%");
         assert_eq!(small(0.05 / 24.0), "0.002083");
         assert_eq!(nats(-0.001_23), "\u{2212}0.00123");
         assert_eq!(count(1319), "1319");

@@ -6,7 +6,7 @@ use crate::report::notes::rules;
 use crate::schema::{Certificate, RuleResult};
 
 use super::axis::{Axis, Spot, Tick};
-use super::figures::{limit, of_rule, percent, signed_percent, small};
+use super::figures::{bound, bound_and_limit, limit, of_rule, small};
 
 /// Times the limit beyond which an axis does not reach: what matters is which side of the limit a
 /// bound is on, and a lost model would press all others into one dot.
@@ -141,7 +141,7 @@ fn row(certificate: &Certificate, result: &RuleResult, axis: &Axis) -> Row {
         estimate: axis.spot(result.estimate),
         bound: axis.spot(result.bound),
         estimate_text: of_rule(result, result.estimate),
-        bound_text: of_rule(result, result.bound),
+        bound_text: bound(result),
         counted: counted(result),
         holds: result.pass,
     }
@@ -173,10 +173,7 @@ fn caption(rule: &RuleResult) -> String {
         "net_change" => ("gained minus lost, share of questions", "lower", "at least"),
         _ => ("relative increase of the mean NLL", "upper", "at most"),
     };
-    let limit = match rule.rule.as_str() {
-        "gross_loss" | "retrieval" => percent(rule.limit),
-        _ => signed_percent(rule.limit),
-    };
+    let [_, limit] = bound_and_limit(&rule.rule, rule.bound, rule.limit);
     format!(
         "Dot: {what}. Bar: its one-sided {side} bound ({}, alpha {alpha}), which must be {below} \
          {limit}. An arrow points to what lies beyond the axis.",

@@ -1,8 +1,8 @@
 //! Text from models, panels and servers, made fit to be read on a page.
 
-use std::borrow::Cow;
-
 use serde::Serialize;
+
+pub(super) use crate::report::visible::visible;
 
 /// Most characters shown of the part that two answers share.
 const SHARED_SHOWN: usize = 600;
@@ -10,42 +10,6 @@ const SHARED_SHOWN: usize = 600;
 const REST_SHOWN: usize = 900;
 /// Most characters that are marked as the first difference.
 const MARKED: usize = 40;
-
-/// Text in which nothing acts on what stands around it: characters that do not show, or that turn
-/// the direction of writing, stand as their code points.
-pub(super) fn visible(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_unseen) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for char in text.chars() {
-        match is_unseen(char) {
-            true => out.push_str(&format!("\u{27e8}U+{:04X}\u{27e9}", u32::from(char))),
-            false => out.push(char),
-        }
-    }
-    Cow::Owned(out)
-}
-
-/// Controls but line feed and tabulator, format characters, and what no text should hold. The
-/// joiners U+200C and U+200D stay: scripts and emoji need them.
-fn is_unseen(char: char) -> bool {
-    match char {
-        '\n' | '\t' | '\u{200c}' | '\u{200d}' => false,
-        '\u{ad}'
-        | '\u{61c}'
-        | '\u{180e}'
-        | '\u{200b}'
-        | '\u{200e}'
-        | '\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{feff}'
-        | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e0fff}' => true,
-        _ => char.is_control() || u32::from(char) & 0xfffe == 0xfffe,
-    }
-}
 
 /// A part of a text, and how much of it is left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -165,21 +129,6 @@ mod tests {
     }
 
     #[test]
-    fn nothing_unseen_stays() {
-        assert_eq!(visible("a\nb\tc"), "a\nb\tc");
-        assert_eq!(visible("a\u{0}b"), "a\u{27e8}U+0000\u{27e9}b");
-        assert_eq!(visible("\u{202e}x"), "\u{27e8}U+202E\u{27e9}x");
-        assert_eq!(visible("\r"), "\u{27e8}U+000D\u{27e9}");
-        assert_eq!(
-            visible("\u{feff}\u{fffe}\u{1ffff}").matches("U+").count(),
-            3
-        );
-        for whole in ["قال", "\u{1f469}\u{200d}\u{1f4bb}", "naïve", "日本"] {
-            assert_eq!(visible(whole), whole);
-        }
-    }
-
-    #[test]
     fn the_word_that_differs_is_marked() {
         let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
         assert_eq!(marks("is 1200 now", "is 1250 now"), pair("1200", "1250"));
@@ -225,13 +174,6 @@ mod tests {
             let (left, right) = side_by_side(&one, &other);
             prop_assert_eq!(left.left_out_before, right.left_out_before);
             prop_assert_eq!(left.ends && right.ends, one == other);
-        }
-
-        #[test]
-        fn visible_text_is_stable(text in any::<String>()) {
-            let once = visible(&text).into_owned();
-            prop_assert!(!once.chars().any(is_unseen));
-            prop_assert_eq!(visible(&once).into_owned(), once.clone());
         }
     }
 }

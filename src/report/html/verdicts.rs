@@ -6,7 +6,7 @@ use crate::report::notes::rules;
 use crate::report::outlook::{influences, outlooks};
 use crate::schema::{Certificate, ObjectiveName, ObjectiveResult, Protocol, RuleResult};
 
-use super::figures::{self, count, limit, of_rule, percent, small};
+use super::figures::{self, bound, count, limit, of_rule, small};
 use super::forest::{counted, title};
 
 /// A verdict as it is shown.
@@ -114,24 +114,18 @@ fn columns(panel: &str) -> Vec<Column> {
                 let of = |it: Option<u64>| count(it.unwrap_or(0));
                 format!("{}, {}", of(rule.lost), of(rule.gained))
             }),
-            column("gross loss, bound".to_owned(), "gross_loss", true, |rule| {
-                percent(rule.bound)
-            }),
-            column("net change, bound".to_owned(), "net_change", true, |rule| {
-                of_rule(rule, rule.bound)
-            }),
+            column("gross loss, bound".to_owned(), "gross_loss", true, bound),
+            column("net change, bound".to_owned(), "net_change", true, bound),
         ];
     }
     if panel.starts_with("nll") {
         let heading = format!("{panel}, bound");
-        return vec![column(heading, "nll", true, |rule| {
-            of_rule(rule, rule.bound)
-        })];
+        return vec![column(heading, "nll", true, bound)];
     }
     let heading = format!("{panel} lost, bound");
     vec![column(heading, "retrieval", true, |rule| {
         let lost = count(rule.lost.unwrap_or(0));
-        format!("{lost}/{}, {}", count(rule.pairs), percent(rule.bound))
+        format!("{lost}/{}, {}", count(rule.pairs), bound(rule))
     })]
 }
 
@@ -278,7 +272,7 @@ fn rule_row(certificate: &Certificate, rule: &RuleResult) -> RuleRow {
         control_value: value(rule.control_correct, rule.control_mean),
         candidate_value: value(rule.candidate_correct, rule.candidate_mean),
         estimate: of_rule(rule, rule.estimate),
-        bound: of_rule(rule, rule.bound),
+        bound: bound(rule),
         limit: limit(rule.limit),
         alpha: small(rule.alpha),
         method: match rule.monte_carlo_se {
