@@ -370,7 +370,11 @@ fn replies_of_servers() {
         }
         sum
     };
-    let readers: [(&str, &str, Read<'_>); 5] = [
+    let listed = forced.replace(
+        "\"logprob\"",
+        "\"top_logprobs\":[{\"id\":9,\"logprob\":-0.5},{\"id\":11,\"logprob\":-2}],\"logprob\"",
+    );
+    let readers: [(&str, &str, Read<'_>); 6] = [
         ("chat", chat, &|reply| reply::chat(reply).map(|_| 0.0)),
         ("completion", &text, &|reply| {
             reply::completion(reply).map(|_| 0.0)
@@ -384,6 +388,9 @@ fn replies_of_servers() {
         }),
         ("forced", forced, &|reply| {
             finite(reply::forced_token(reply, 12, 2))
+        }),
+        ("listed", &listed, &|reply| {
+            finite(reply::listed_token(reply, 12, 11, 2))
         }),
     ];
     for (name, sound, read) in readers {

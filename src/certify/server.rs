@@ -1,17 +1,25 @@
 //! Runs over HTTP: whether the candidate's recipe shows, and what the conformance probe leaves open.
 
+mod caveats;
+
 use std::collections::BTreeMap;
 
 use crate::recipe::{Format, Recipe, format_of_server};
 use crate::schema::{
-    ArmRole, EngagementProof, LikelihoodDialect, ParallelProbe, Record, RecordDifferences,
-    ReportedCache, Server, ServerEngagement, ServerProbe, ServerRun,
+    ArmRole, EngagementProof, LikelihoodDialect, Record, RecordDifferences, ReportedCache, Server,
+    ServerEngagement, ServerRun,
 };
+use crate::stats::sign_test;
 
 use super::Reason;
 use super::aa::difference;
 use super::arms::{Control, Trial};
 use super::findings::Finding;
+
+pub(super) use caveats::caveats;
+
+/// Records differ by more than the control's own noise where the sign test's p is below this.
+const NOISE_ALPHA: f64 = 0.01;
 
 /// What shows that the candidate's recipe was at work.
 #[derive(Default)]
@@ -38,12 +46,11 @@ pub(super) fn engagement(trial: &Trial<'_>) -> Engaged {
         let detail = format!("arm {}: {lack}", trial.arm.arm);
         findings.push(Finding::new(Reason::EngagementUnproved, detail));
     }
-    findings.extend(
-        trial
-            .controls
-            .iter()
-            .filter_map(|control| not_native(servers, control)),
-    );
+    let alike = same_words(servers, &trial.arm.arm);
+    let lacks = alike.iter().cloned();
+    for lack in lacks.chain(not_native(servers, &trial.arm.arm)) {
+        findings.push(Finding::new(Reason::EngagementUnproved, lack));
+    }
     let differences: BTreeMap<String, RecordDifferences> = trial
         .controls
         .iter()
@@ -54,12 +61,15 @@ pub(super) fn engagement(trial: &Trial<'_>) -> Engaged {
         .collect();
     let observed = differs_from_all(&differences);
     let proof = match (told.is_some(), observed) {
+        // Servers that say the same store the same.
+        _ if alike.is_some() => EngagementProof::None,
         (true, true) => EngagementProof::ReportedAndObserved,
         (true, false) => EngagementProof::Reported,
         (false, true) => EngagementProof::ObservedDifference,
         (false, false) => EngagementProof::None,
     };
-    if proof == EngagementProof::None && trial.arm.unsupported.is_none() {
+    let is_unproved = proof == EngagementProof::None && alike.is_none();
+    if is_unproved && trial.arm.unsupported.is_none() {
         findings.push(Finding::new(
             Reason::EngagementUnproved,
             unproved(&trial.arm.arm, &differences),
@@ -75,8 +85,20 @@ pub(super) fn engagement(trial: &Trial<'_>) -> Engaged {
     }
 }
 
-/// What a certificate by itself lacks of a proof; the same rules on its own figures.
-pub(super) fn lack(recipe: &Recipe, found: &ServerEngagement) -> Option<String> {
+/// What a certificate by itself lacks of a proof of `recipe` on `arm`; the same rules on its own
+/// figures.
+pub(super) fn lack(
+    recipe: &Recipe,
+    arm: &str,
+    found: &ServerEngagement,
+    servers: Option<&ServerRun>,
+) -> Option<String> {
+    if let Some(servers) = servers {
+        let lacks = same_words(servers, arm).into_iter();
+        if let Some(lack) = lacks.chain(not_native(servers, arm)).next() {
+            return Some(lack);
+        }
+    }
     if let Some(cache) = &found.reported
         && let Some(lack) = reported_lack(recipe, cache)
     {
@@ -94,8 +116,16 @@ pub(super) fn lack(recipe: &Recipe, found: &ServerEngagement) -> Option<String> 
         .then(|| "shows neither a reported format nor a difference from every control".to_owned())
 }
 
+/// Whether records of the candidate differ from the control's by more than the control's differ from
+/// themselves.
+fn exceeds_noise(found: &RecordDifferences) -> bool {
+    let (beyond, alone) = (found.beyond_noise, found.noise_alone);
+    let is_quiet = alone == 0 && found.differing == beyond;
+    beyond > 0 && (is_quiet || sign_test(beyond, alone).greater.p < NOISE_ALPHA)
+}
+
 fn differs_from_all(differences: &BTreeMap<String, RecordDifferences>) -> bool {
-    !differences.is_empty() && differences.values().all(|found| found.beyond_noise > 0)
+    !differences.is_empty() && differences.values().all(exceeds_noise)
 }
 
 /// Formats of keys and values, where the server's words say.
@@ -114,34 +144,73 @@ fn reported_lack(recipe: &Recipe, cache: &ReportedCache) -> Option<String> {
     })
 }
 
-fn not_native(servers: &ServerRun, control: &Control<'_>) -> Option<Finding> {
-    let server = servers.of_arm(&control.arm?.arm)?;
-    let cache = server.identity.cache.as_ref()?;
-    let native = |word: &str| format_of_server(word).is_none_or(|found| found == Format::Native);
-    (!native(&cache.k) || !native(&cache.v)).then(|| {
-        let detail = format!(
-            "control {}: the server reports keys in {} and values in {} ({}), expected native storage",
-            control.name, cache.k, cache.v, cache.source
-        );
-        Finding::new(Reason::EngagementUnproved, detail)
+/// A control whose server reports its cache in the candidate's words: whatever they mean, it is not
+/// the recipe at one of them alone.
+fn same_words(servers: &ServerRun, arm: &str) -> Option<String> {
+    let cache = servers.of_arm(arm)?.identity.cache.as_ref()?;
+    let words =
+        |cache: &ReportedCache| [&cache.k, &cache.v].map(|word| word.trim().to_ascii_lowercase());
+    let mut others = others(servers, arm);
+    let same = others.find(|server| {
+        let other = server.identity.cache.as_ref();
+        other.is_some_and(|other| words(other) == words(cache))
+    })?;
+    Some(format!(
+        "arm {arm}: its server reports keys in {} and values in {} ({}), as does that of control {}: \
+         the same words are not the recipe",
+        cache.k, cache.v, cache.source, same.name
+    ))
+}
+
+/// Controls whose servers report anything but native storage.
+fn not_native<'a>(servers: &'a ServerRun, arm: &'a str) -> impl Iterator<Item = String> + use<'a> {
+    others(servers, arm).filter_map(|server| {
+        let cache = server.identity.cache.as_ref()?;
+        let native =
+            |word: &str| format_of_server(word).is_none_or(|found| found == Format::Native);
+        (!native(&cache.k) || !native(&cache.v)).then(|| {
+            format!(
+                "control {}: the server reports keys in {} and values in {} ({}), expected native \
+                 storage",
+                server.name, cache.k, cache.v, cache.source
+            )
+        })
     })
+}
+
+/// Servers of the controls.
+fn others<'a>(servers: &'a ServerRun, arm: &'a str) -> impl Iterator<Item = &'a Server> {
+    let answers = move |server: &&Server| server.arms.iter().any(|name| name == arm);
+    servers
+        .servers
+        .iter()
+        .filter(move |server| !answers(server))
 }
 
 fn unproved(arm: &str, differences: &BTreeMap<String, RecordDifferences>) -> String {
     let same: Vec<String> = differences
         .iter()
-        .filter(|(_, found)| found.beyond_noise == 0)
+        .filter(|(_, found)| !exceeds_noise(found))
         .map(|(control, found)| {
-            let noise = match found.differing {
-                0 => String::new(),
-                differing => format!(
-                    ", but for {differing} in which the control differs from itself as well"
+            let RecordDifferences {
+                records,
+                differing,
+                beyond_noise,
+                noise_alone,
+            } = found;
+            match (differing, beyond_noise) {
+                (0, _) => format!("none of {records} records differs from {control}"),
+                (_, 0) => format!(
+                    "none of {records} records differs from {control}, but for {differing} in which \
+                     the control differs from itself as well"
                 ),
-            };
-            format!(
-                "none of {} records differs from {control}{noise}",
-                found.records
-            )
+                _ => format!(
+                    "{beyond_noise} of {records} records differ from {control} where native agreed \
+                     with itself and {noise_alone} the other way round: p = {:.2} of the sign test, \
+                     expected below {NOISE_ALPHA}",
+                    sign_test(*beyond_noise, *noise_alone).greater.p
+                ),
+            }
         })
         .collect();
     let same = if same.is_empty() {
@@ -153,6 +222,7 @@ fn unproved(arm: &str, differences: &BTreeMap<String, RecordDifferences>) -> Str
 }
 
 /// Records of the candidate against a control, case by case; `None` where the run has no such arm.
+/// The first control alone is asked twice: its noise stands for that of the others.
 fn differences(
     trial: &Trial<'_>,
     servers: &ServerRun,
@@ -161,34 +231,33 @@ fn differences(
     let arm = &control.arm?.arm;
     let mut arms = trial.evidence.manifest.arms.iter();
     let again = arms.find(|arm| arm.role == ArmRole::Aa);
-    // Only the first control is asked twice.
-    let is_first = trial.controls.first().and_then(|first| first.arm) == control.arm;
-    let again = again.filter(|_| is_first);
+    let once = trial.controls.first().and_then(|first| first.arm);
     let mut counts = RecordDifferences::default();
     let comparable = same_dialect(servers, &trial.arm.arm, arm);
     for (panel, gold) in &trial.evidence.panels {
         let of = |arm: &str| by_case(trial, arm, panel);
-        let (candidate, first) = (of(&trial.arm.arm), of(arm));
-        let second = again.map(|arm| of(&arm.arm));
+        let (candidate, native) = (of(&trial.arm.arm), of(arm));
+        let twice = once.zip(again).map(|(a, b)| (of(&a.arm), of(&b.arm)));
         for case in &gold.cases {
             let key = case.case_sha256.as_str();
-            let (Some(a), Some(b)) = (candidate.get(key), first.get(key)) else {
+            let (Some(a), Some(b)) = (candidate.get(key), native.get(key)) else {
                 continue;
             };
             let is_likelihood = a.nll_sum.is_some() && b.nll_sum.is_some();
             if a.error.is_some() || b.error.is_some() || is_likelihood && !comparable {
                 continue;
             }
-            counts.records += 1;
-            if difference(a, b).is_none() {
-                continue;
-            }
-            counts.differing += 1;
-            let agrees = second.as_ref().is_none_or(|second| {
-                let other = second.get(key);
-                other.is_some_and(|other| other.error.is_none() && difference(b, other).is_none())
+            // Not known where the control has no two answers: then it shows nothing.
+            let noisy = twice.as_ref().and_then(|(once, again)| {
+                let (x, y) = (once.get(key)?, again.get(key)?);
+                let answered = x.error.is_none() && y.error.is_none();
+                answered.then(|| difference(x, y).is_some())
             });
-            counts.beyond_noise += u64::from(agrees);
+            let differs = difference(a, b).is_some();
+            counts.records += 1;
+            counts.differing += u64::from(differs);
+            counts.beyond_noise += u64::from(differs && noisy == Some(false));
+            counts.noise_alone += u64::from(!differs && noisy == Some(true));
         }
     }
     Some(counts)
@@ -212,140 +281,30 @@ fn by_case<'a>(trial: &Trial<'a>, arm: &str, panel: &str) -> BTreeMap<&'a str, &
         .collect()
 }
 
-/// What the probe found that a reader must know, server by server.
-pub(super) fn caveats(trial: &Trial<'_>, engaged: &Engaged) -> Vec<String> {
-    let Some(servers) = &trial.evidence.manifest.servers else {
-        return Vec::new();
-    };
-    let mut list = vec![
-        "Servers ran the model: its weights were not seen, and what a server says of its model and \
-         cache was taken as it is."
-            .to_owned(),
-    ];
-    list.extend(engaged.result.as_ref().and_then(proof_caveat));
-    let mut engines: Vec<String> = Vec::new();
-    for server in &servers.servers {
-        let version = server
-            .identity
-            .version
-            .as_deref()
-            .unwrap_or("of unknown version");
-        let engine = format!("{} {version}", server.identity.engine);
-        if !engines.contains(&engine) {
-            engines.push(engine);
-        }
-        list.extend(probe_caveats(server));
-    }
-    if engines.len() > 1 {
-        list.push(format!(
-            "The servers are not of one engine and version ({}): what differs may be the engine's \
-             and not the recipe's.",
-            engines.join(", ")
-        ));
-    }
-    list
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn proof_caveat(found: &ServerEngagement) -> Option<String> {
-    let counts: Vec<String> = found
-        .differences
-        .iter()
-        .map(|(control, found)| {
-            format!(
-                "{} of {} from {control}'s",
-                found.beyond_noise, found.records
-            )
-        })
-        .collect();
-    let counts = counts.join(", ");
-    match found.proof {
-        EngagementProof::ObservedDifference => Some(format!(
-            "observed_difference: the candidate's server reports no cache format. That the recipe \
-             was engaged rests on records that differ, {counts}, which another cause may have too."
-        )),
-        EngagementProof::Reported => Some(
-            "The candidate's server reports the recipe's formats, but against some control not one \
-             record differs: a quantised cache rarely leaves no trace."
-                .to_owned(),
-        ),
-        EngagementProof::ReportedAndObserved | EngagementProof::None => None,
-    }
-}
-
-fn probe_caveats(server: &Server) -> Vec<String> {
-    let ServerProbe {
-        thinking_switch,
-        reasoning,
-        repeatable,
-        parallel,
-        stop,
-        tokens,
-        likelihood,
-        prompts,
-        ..
-    } = &server.probe;
-    let mut list = Vec::new();
-    let mut say = |what: String| list.push(format!("Server of {}: {what}", server.name));
-    if *repeatable == Some(false) {
-        say("the same prompt twice gave different answers: it is not deterministic.".to_owned());
-    }
-    if let Some(ParallelProbe {
-        prompts,
-        differing,
-        differing_tokens,
-        tokens,
-        ..
-    }) = parallel
-        && *differing > 0
-    {
-        say(format!(
-            "{differing} of {prompts} prompts were answered otherwise side by side than one by one, \
-             in {differing_tokens} of {tokens} tokens."
-        ));
-    }
-    if let Some(found) = likelihood
-        && !found.repeatable
-    {
-        say(format!(
-            "the same text twice had different log-probabilities, by {:.2e} nats per target, as \
-             with prefix caching.",
-            found.difference
-        ));
-    }
-    if let Some(found) = tokens {
-        if let Some(theirs) = found.servers.filter(|&theirs| theirs != found.ours) {
-            say(format!(
-                "it makes {theirs} tokens of a prompt of which --model's template and tokenizer \
-                 make {}.",
-                found.ours
-            ));
-        }
-        if let Some(bos) = found.bos_servers.filter(|&bos| bos > 1) {
-            say(format!(
-                "its tokenizer begins a rendered prompt with {bos} beginning-of-sequence tokens."
-            ));
+    #[test]
+    fn differences_must_exceed_the_noise() {
+        for (differing, beyond_noise, noise_alone, expected) in [
+            (0, 0, 0, false),
+            (1, 1, 0, true),
+            // Below, the control differs from itself: 2^-7 and 2^-6, 0.0047 and 0.038.
+            (8, 7, 0, true),
+            (7, 6, 0, false),
+            (20, 20, 6, true),
+            (18, 18, 8, false),
+            (9, 9, 30, false),
+            (5, 0, 0, false),
+        ] {
+            let found = RecordDifferences {
+                records: 100,
+                differing,
+                beyond_noise,
+                noise_alone,
+            };
+            assert_eq!(exceeds_noise(&found), expected, "{found:?}");
         }
     }
-    if let Some(found) = stop.as_ref().filter(|found| found.leaked > 0) {
-        say(format!(
-            "{} answers of the probe hold a token that ends a turn: it does not stop there.",
-            found.leaked
-        ));
-    }
-    if *reasoning {
-        let switch = match thinking_switch {
-            true => "although thinking was switched off",
-            false => "and takes no switch that turns thinking off",
-        };
-        say(format!(
-            "it reasons beside its answers, {switch}; reasoning is not scored."
-        ));
-    }
-    if prompts.iter().any(|form| form.words().starts_with("text")) {
-        say(
-            "it takes prompts as text: how it tokenises them shows in their number alone."
-                .to_owned(),
-        );
-    }
-    list
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args as ClapArgs, ValueEnum};
 
 use crate::engine::http::{
-    ApiKey, ConnectError, HttpEngine, HttpSettings, RetryPolicy, ServerSpec, ServerUrl,
+    ApiKey, ConnectError, HttpEngine, HttpSettings, RetryPolicy, ServerSpec, ServerUrl, unseen,
 };
 use crate::panel::{self, BuiltPanels, runner};
 use crate::recipe::Recipe;
@@ -90,6 +90,9 @@ impl ServerSettings {
                 names.join(", ")
             );
         };
+        if let Some(what) = unseen(candidate) {
+            bail!("RECIPES: {what}");
+        }
         let url = |option: &str, text: &str| {
             ServerUrl::parse(text).map_err(|error| anyhow!("{option}: {error}"))
         };
@@ -233,7 +236,7 @@ impl PreparedServers {
         match stored {
             Some(stored) => engine.adopt(&stored),
             None => engine
-                .probe(&runner::probe_material(&panels))
+                .probe(&runner::probe_material(&panels, &tokenizer))
                 .map_err(Failure::worker)?,
         }
         runner::fit_probe(&mut panels, &engine);

@@ -109,6 +109,9 @@ pub struct ServerProbe {
     /// Why prompts that this tool renders are not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts_refused: Option<String>,
+    /// Why messages are not sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_refused: Option<String>,
     /// The server takes the switch that turns thinking off in its chat template.
     pub thinking_switch: bool,
     /// Replies held reasoning beside the answer. It is never scored.
@@ -262,7 +265,7 @@ pub enum EngagementProof {
     ReportedAndObserved,
     /// The server reports the recipe's format; against some control nothing differs.
     Reported,
-    /// The server reports nothing; records differ from every control's.
+    /// The server reports nothing; records differ from every control's by more than its noise.
     ObservedDifference,
     /// Neither.
     None,
@@ -279,6 +282,10 @@ pub struct RecordDifferences {
     /// Those of them where the control agreed with itself when it was asked twice: a difference
     /// there is not the server's noise as far as it shows.
     pub beyond_noise: u64,
+    /// Records in which the control, asked twice, differs from itself and the candidate does not
+    /// differ from it: noise that goes the other way.
+    #[serde(default)]
+    pub noise_alone: u64,
 }
 
 /// One failed attempt at a case: a line of `<panel>.attempts.jsonl`.

@@ -4,6 +4,7 @@
 
 mod misbehaves;
 mod mock;
+mod parts;
 mod runs;
 #[path = "../support/server.rs"]
 mod server;

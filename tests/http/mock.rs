@@ -252,14 +252,29 @@ impl Mock {
         let mut ids = ids(request).unwrap();
         let read = ids.len();
         let target = request.body["logit_bias"][0][0].as_u64().unwrap() as u32;
-        ids.push(target);
-        let logprob = -self.nll(&ids, read);
-        Reply::Json(
-            200,
-            json!({"model": MODEL, "content": "x", "tokens_evaluated": read,
-                   "completion_probabilities": [{"id": target, "token": "x", "logprob": logprob,
-                                                 "top_logprobs": []}]}),
-        )
+        let mut reply = json!({"model": MODEL, "content": "x", "tokens_evaluated": read});
+        let mut logprob = |id: u32| {
+            ids.truncate(read);
+            ids.push(id);
+            -self.nll(&ids, read)
+        };
+        // As llama.cpp does: nothing is told of a token that ends within a character.
+        if !BOOK.text.tokenizer.piece(target).contains('\u{fffd}') {
+            let listed = request.body["n_probs"].as_u64().unwrap();
+            let all = if listed > 1 {
+                0..listed.min(1024) as u32
+            } else {
+                0..0
+            };
+            let mut list: Vec<(u32, f64)> = all.map(|id| (id, logprob(id))).collect();
+            list.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let entry =
+                |(id, logprob): (u32, f64)| json!({"id": id, "token": "x", "logprob": logprob});
+            let list: Vec<Value> = list.into_iter().map(entry).collect();
+            reply["completion_probabilities"] = json!([{"id": target, "token": "x",
+                "logprob": logprob(target), "top_logprobs": list}]);
+        }
+        Reply::Json(200, reply)
     }
 }
 

@@ -12,7 +12,7 @@ use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use crate::mock::{BOOK, Mock, PROTOCOL, Shape, World, counts};
+use crate::mock::{BOOK, MODEL, Mock, PROTOCOL, Shape, World, counts};
 use crate::server::{Reply, Request};
 
 const KEY: &str = "sk-very-secret-1234567890";
@@ -50,6 +50,15 @@ fn gossip(mock: Mock) -> Mock {
         }
         match known.index {
             1 => Some(Reply::Json(400, json!({"error": format!("bad {KEY}")}))),
+            // The key lies across the cut of the message, and is escaped as JSON may be.
+            3 => {
+                let error = format!("{}{KEY}", "x".repeat(300 - 10 - KEY.len() / 2));
+                Some(Reply::Json(400, json!({"error": error})))
+            }
+            4 => {
+                let body = format!("{{\"error\":\"bad {}\"}}", KEY.replace('-', "\\u002d"));
+                Some(Reply::Raw(400, Vec::new(), body.into_bytes()))
+            }
             2 => {
                 let Reply::Json(200, mut reply) = answers.reply(request) else {
                     return None;
@@ -83,6 +92,13 @@ fn the_key_is_sent_and_shown_nowhere() {
         let records = world.records("SF", "math");
         let error = |at: usize| records[at]["error"].as_str().unwrap().to_owned();
         assert!(error(1).contains("bad [API key]"), "{}", error(1));
+        assert!(
+            error(3).ends_with("xx[API key]\"}") || error(3).ends_with("xx[API key"),
+            "{}",
+            error(3)
+        );
+        assert!(error(4).contains("bad [API key]"), "{}", error(4));
+        assert!(holding(&world.path("run"), &KEY[..8]).is_empty());
         assert!(
             error(2).contains("the reply repeats the API key"),
             "{}",
@@ -178,7 +194,23 @@ fn engagement_is_reported_observed_or_unproved() {
     };
     let (proof, verdict, text) = engaged(silent, Mock::new(Shape::Vllm));
     assert_eq!((proof.as_str(), &verdict), ("reported", &pass));
-    assert!(text.contains("not one record differs"), "{text}");
+    assert!(
+        text.contains("no more records differ than by that control's own noise"),
+        "{text}"
+    );
+
+    // Whatever differs: servers that say the same of their caches store the same.
+    let same = Mock {
+        cache: "auto",
+        ..Mock::candidate(Shape::Vllm)
+    };
+    let (proof, verdict, text) = engaged(same, Mock::new(Shape::Vllm));
+    assert_eq!((proof.as_str(), &verdict), ("none", &unproved));
+    assert!(
+        text.contains("keys in auto and values in auto")
+            && text.contains("as does that of control native"),
+        "{text}"
+    );
 
     let other = Mock {
         cache: "fp8_e5m2",
@@ -198,6 +230,183 @@ fn engagement_is_reported_observed_or_unproved() {
         text.contains("control native: the server reports keys in fp8"),
         "{text}"
     );
+}
+
+/// A control that answers some questions otherwise when it is asked again.
+fn noisy(mock: Mock, differing: usize) -> Mock {
+    let asked = Mutex::new(HashMap::<usize, u32>::new());
+    let answers = mock.clone();
+    mock.with_fault(move |request: &Request| {
+        let known = BOOK.asked(request).filter(|_| counts(request))?;
+        let mut asked = asked.lock().unwrap();
+        let count = asked.entry(known.index).or_insert(0);
+        *count += u32::from(known.panel == "math");
+        let again = known.panel == "math" && *count == 2 && known.index < differing;
+        let text = format!("Well: {}", answers.text(known));
+        again.then(|| Reply::Json(200, crate::mock::completed(&text, true, 9)))
+    })
+}
+
+#[test]
+fn a_difference_within_the_noise_proves_nothing() {
+    // 33 windows of the candidate differ, and so many answers of the control from itself.
+    let (proof, verdict, text) = engaged(
+        Mock::candidate(Shape::Plain),
+        noisy(Mock::new(Shape::Plain), 30),
+    );
+    assert_eq!(proof, "none");
+    assert_eq!(verdict, json!(["not_established", "engagement_unproved"]));
+    assert!(
+        text.contains(
+            "33 of 113 records differ from native where native agreed with itself and 30"
+        ),
+        "{text}"
+    );
+    let (proof, verdict, text) = engaged(
+        Mock::candidate(Shape::Plain),
+        noisy(Mock::new(Shape::Plain), 9),
+    );
+    assert_eq!(proof, "observed_difference", "{text}");
+    assert_eq!(verdict, json!(["pass", null]));
+}
+
+/// The same rules hold for a certificate alone.
+#[test]
+fn a_certificate_of_servers_that_say_the_same_is_refused() {
+    let (candidate, control) = (
+        Mock::candidate(Shape::Vllm).start(),
+        Mock::new(Shape::Vllm).start(),
+    );
+    let world = World::new();
+    world
+        .qualify(&candidate.url(), &control.url())
+        .assert()
+        .code(0);
+    let certificate = world.certificate();
+    type Change = fn(&mut Value);
+    let changes: [(Change, &str); 3] = [
+        (
+            |found| {
+                let (mine, theirs) = (&mut found["servers"]["servers"], json!("auto"));
+                mine[0]["identity"]["cache"]["k"] = theirs.clone();
+                mine[0]["identity"]["cache"]["v"] = theirs;
+            },
+            "the same words are not the recipe",
+        ),
+        (
+            |found| found["servers"]["servers"][1]["identity"]["cache"]["k"] = json!("q8_0"),
+            "expected native storage",
+        ),
+        (
+            |found| {
+                let counts = &mut found["server_engagement"]["differences"]["native"];
+                counts["noise_alone"] = json!(30);
+            },
+            "shows neither a reported format nor a difference from every control",
+        ),
+    ];
+    for (change, words) in changes {
+        let mut forged = certificate.clone();
+        change(&mut forged);
+        fs::write(world.path("forged.json"), forged.to_string()).unwrap();
+        let output = world
+            .kvassay()
+            .args(["verify", "forged.json"])
+            .assert()
+            .code(5)
+            .get_output()
+            .clone();
+        let text =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+#[test]
+fn recipes_of_which_no_server_tells_are_refused() {
+    for (recipe, words) in [
+        ("k=e4m3:fixed,v=e4m3:fixed,q=e4m3", "a format of queries"),
+        (
+            "k=e4m3:fixed,v=e4m3:fixed,skip-layers=0",
+            "layers that stay native",
+        ),
+    ] {
+        let world = World::new();
+        world
+            .kvassay()
+            .args([
+                "qualify",
+                recipe,
+                "--protocol",
+                "small.toml",
+                "--out",
+                "run",
+            ])
+            .args([
+                "--worker",
+                "http://127.0.0.1:1",
+                "--control",
+                "http://127.0.0.1:2",
+            ])
+            .assert()
+            .code(2)
+            .stderr(contains(words));
+        assert!(!world.path("run").exists());
+    }
+}
+
+/// A run that is killed has lost no answer that was there a moment before.
+#[test]
+fn records_are_written_while_later_answers_are_awaited() {
+    let candidate = Mock::candidate(Shape::Vllm);
+    let answers = candidate.clone();
+    let candidate = candidate
+        .with_fault(move |request: &Request| {
+            let known = BOOK.asked(request).filter(|_| counts(request))?;
+            if known.panel != "math" || known.index < 3 {
+                return None;
+            }
+            match answers.reply(request) {
+                Reply::Json(200, reply) => Some(Reply::After(Duration::from_secs(15), reply)),
+                other => Some(other),
+            }
+        })
+        .start();
+    let control = Mock::new(Shape::Vllm).start();
+    let world = World::new();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kvassay"))
+        .current_dir(world.dir.path())
+        .env_remove("OPENAI_API_KEY")
+        .args(["qualify", "SF", "--model", "demo-tolerant", "--out", "run"])
+        .args(["--protocol", "small.toml", "--worker", &candidate.url()])
+        .args(["--control", &control.url(), "--concurrency", "8"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let wait_for = |most: Duration, done: &dyn Fn() -> bool| {
+        let began = Instant::now();
+        while !done() && began.elapsed() < most {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        done()
+    };
+    let asked = || {
+        let posts = candidate.posts();
+        posts.iter().filter(|post| counts(post)).count() >= 8
+    };
+    let path = world.path("run/arms/SF/math.jsonl");
+    let lines = || {
+        fs::read_to_string(&path)
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
+    let was_asked = wait_for(Duration::from_secs(60), &asked);
+    let is_written = wait_for(Duration::from_secs(5), &|| lines() == 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(was_asked && is_written, "{was_asked} {}", lines());
 }
 
 #[test]
@@ -422,6 +631,7 @@ fn requests_are_greedy_and_alike() {
         .code(0);
     for post in candidate.posts() {
         if post.path != "/tokenize" {
+            assert_eq!(post.body["model"], MODEL, "{}", post.path);
             assert_eq!(post.body["temperature"], 0, "{}", post.path);
             assert_eq!(post.body["seed"], 0, "{}", post.path);
             assert_eq!(post.body["stream"], false, "{}", post.path);

@@ -29,7 +29,7 @@ fn a_run_on_servers_ends_with_a_certificate() {
         let differences = &found["server_engagement"]["differences"]["native"];
         assert_eq!(
             differences,
-            &json!({"records": 113, "differing": 33, "beyond_noise": 33})
+            &json!({"records": 113, "differing": 33, "beyond_noise": 33, "noise_alone": 0})
         );
         assert!(
             found

@@ -93,7 +93,11 @@ impl fmt::Display for ServerUrl {
 
 fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let by_number = bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    // A connection to the unspecified address ends at this machine too.
+    let is_own = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+    let by_number = bare
+        .parse()
+        .is_ok_and(|ip: IpAddr| is_own(ip.to_canonical()));
     by_number || host == "localhost" || host.ends_with(".localhost")
 }
 
@@ -121,6 +125,15 @@ mod tests {
         let local = url("http://localhost:8000/v1");
         assert!(local.is_same(&url("http://127.0.0.1:8000")));
         assert!(local.is_same(&url("http://[::1]:8000/")));
+        for own in ["0.0.0.0", "[::]", "[::ffff:127.0.0.1]", "[::ffff:0.0.0.0]"] {
+            assert!(local.is_same(&url(&format!("http://{own}:8000"))), "{own}");
+        }
+        for other in ["10.0.0.1", "[::ffff:10.0.0.1]", "[::2]"] {
+            assert!(
+                !local.is_same(&url(&format!("http://{other}:8000"))),
+                "{other}"
+            );
+        }
         assert!(!local.is_same(&url("http://127.0.0.1:8001")));
         assert!(!local.is_same(&url("http://127.0.0.1:8000/other")));
         assert!(!url("http://a:1").is_same(&url("http://b:1")));

@@ -10,10 +10,13 @@ use crate::schema::{LikelihoodDialect, PromptForm, PromptTemplate, ServerIdentit
 
 use super::address::ServerUrl;
 use super::client::{CallError, Client, OnFailure};
+use super::identity::shown;
 use super::reply::{self, Answer};
 
 /// Added to the logit of a token so that a greedy choice takes it.
 const FORCE: f32 = 1e4;
+/// Tokens that a server may have beyond those of the tokenizer: vocabularies are padded.
+const PADDING: u32 = 4096;
 
 /// What a task needs to ask a server.
 #[derive(Clone)]
@@ -28,6 +31,8 @@ pub(super) struct Asker {
     pub reply_model: Option<String>,
     /// The server takes the switch that turns thinking off.
     pub thinking_switch: bool,
+    /// The server answers messages.
+    pub chat: bool,
     /// Form of prompts that are not sent as messages.
     pub raw: Option<PromptForm>,
     /// Free slots of llama.cpp for likelihoods.
@@ -68,10 +73,12 @@ impl Drop for Slot {
 impl Asker {
     /// Form in which `request` is sent.
     pub fn form(&self, request: &GenerateRequest) -> Result<PromptForm, CallError> {
-        if self.template == PromptTemplate::Server && !request.messages.is_empty() {
-            return Ok(PromptForm::Messages);
-        }
-        self.raw.ok_or_else(|| CallError::Request {
+        let raw = if self.template == PromptTemplate::Server && !request.messages.is_empty() {
+            self.chat.then_some(PromptForm::Messages)
+        } else {
+            self.raw
+        };
+        raw.ok_or_else(|| CallError::Request {
             status: None,
             what: format!("{}: takes no prompt that could be checked", self.url),
         })
@@ -189,12 +196,18 @@ impl Asker {
         on_failure: OnFailure<'_>,
     ) -> Result<Value, CallError> {
         let reply = self.client.post(url, &body, on_failure).await?;
+        self.same_model(url, reply)
+    }
+
+    fn same_model(&self, url: &str, reply: Value) -> Result<Value, CallError> {
         let wrong = |what: String| CallError::reply(format!("{url}: {what}"));
         let found = reply::model(&reply).map_err(wrong)?;
         match (&found, &self.reply_model) {
             (Some(found), Some(expected)) if found != expected => Err(CallError::Server(format!(
-                "{url}: the reply is of model {found}, expected {expected}, which answered before: \
-                 the server has changed"
+                "{url}: the reply is of model {}, expected {}, which answered before: the server \
+                 has changed",
+                shown(found),
+                shown(expected)
             ))),
             _ => Ok(reply),
         }
@@ -230,7 +243,8 @@ impl Asker {
     }
 
     /// Target by target: llama.cpp tells the probability of the token that it samples, before
-    /// sampling, and a bias on its logit makes it sample the target.
+    /// sampling, and a bias on its logit makes it sample the target. It tells none of a token that
+    /// ends within a character: another token is forced there, beside which it lists them all.
     async fn forced(
         &self,
         request: &ScoreRequest,
@@ -243,14 +257,23 @@ impl Asker {
         let mut sum = 0.0;
         for at in first..ids.len() {
             let target = ids[at];
+            let is_part = self.is_part(target);
+            let (forced, listed) = match is_part {
+                true => (
+                    self.whole_token(&url)?,
+                    self.tokenizer.largest_id() + PADDING,
+                ),
+                false => (target, 1),
+            };
             let mut body = json!({
+                "model": self.identity.model,
                 "prompt": ids[..at],
                 "n_predict": 1,
-                "n_probs": 1,
+                "n_probs": listed,
                 "post_sampling_probs": false,
                 "temperature": 0,
                 "seed": self.seed,
-                "logit_bias": [[target, FORCE]],
+                "logit_bias": [[forced, FORCE]],
                 // All but the last token of the prompt is the one before.
                 "cache_prompt": true,
                 "stream": false,
@@ -258,12 +281,33 @@ impl Asker {
             if let Some(number) = slot.number {
                 body["id_slot"] = json!(number);
             }
-            let reply = self.post(&url, body, &mut *on_failure).await?;
-            let logprob = reply::forced_token(&reply, target, at)
-                .map_err(|what| CallError::reply(format!("{url}: {what}")))?;
-            sum -= logprob;
+            let logprob = if is_part {
+                let reply = self.client.post_for_list(&url, &body, &mut *on_failure);
+                let reply = self.same_model(&url, reply.await?)?;
+                reply::listed_token(&reply, forced, target, at)
+            } else {
+                let reply = self.post(&url, body, &mut *on_failure).await?;
+                reply::forced_token(&reply, target, at)
+            };
+            sum -= logprob.map_err(|what| CallError::reply(format!("{url}: {what}")))?;
         }
         Ok(sum)
+    }
+
+    /// Whether a token ends within a character, as far as its text by itself shows.
+    pub fn is_part(&self, id: u32) -> bool {
+        self.tokenizer.piece(id).contains('\u{fffd}')
+    }
+
+    /// A token whose text is a whole character.
+    fn whole_token(&self, url: &str) -> Result<u32, CallError> {
+        let ids = self.tokenizer.encode_text("a").unwrap_or_default();
+        let found = ids.last().copied().filter(|&id| !self.is_part(id));
+        found.ok_or_else(|| {
+            CallError::reply(format!(
+                "{url}: the tokenizer has no token of a whole character"
+            ))
+        })
     }
 
     /// Token ids of `text` by the server's own tokenizer, special tokens added; `None` where it has

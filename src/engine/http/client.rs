@@ -16,6 +16,8 @@ use super::retry::{RetryPolicy, is_retryable, retry_after};
 
 /// Largest reply that is read, in bytes. The log-probabilities of 8,192 tokens take about one.
 pub const REPLY_LIMIT: usize = 8 << 20;
+/// The same where a reply lists every token of a vocabulary, at about 100 bytes each.
+const LIST_LIMIT: usize = 64 << 20;
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an idle connection is kept.
@@ -65,6 +67,18 @@ impl CallError {
             }
         );
         self.is_refusal() || is_reply
+    }
+
+    /// Whether the server failed at this request for good, in whatever way: it may do so at every
+    /// request of the kind.
+    pub fn is_failure(&self) -> bool {
+        matches!(
+            self,
+            CallError::Request {
+                status: Some(500..=599),
+                ..
+            }
+        )
     }
 
     /// Whether the server says that it does not take this request as it is.
@@ -151,13 +165,28 @@ impl Client {
         body: &Value,
         on_failure: OnFailure<'_>,
     ) -> Result<Value, CallError> {
-        let bytes = self.call(Method::POST, url, Some(body), on_failure).await?;
+        let (post, limit) = (Method::POST, REPLY_LIMIT);
+        let bytes = self.call(post, url, Some(body), limit, on_failure).await?;
+        self.json(url, &bytes)
+    }
+
+    /// As [`Client::post`], for a reply that lists a vocabulary.
+    pub async fn post_for_list(
+        &self,
+        url: &str,
+        body: &Value,
+        on_failure: OnFailure<'_>,
+    ) -> Result<Value, CallError> {
+        let (post, limit) = (Method::POST, LIST_LIMIT);
+        let bytes = self.call(post, url, Some(body), limit, on_failure).await?;
         self.json(url, &bytes)
     }
 
     /// Gets JSON that a server must have.
     pub async fn get(&self, url: &str) -> Result<Value, CallError> {
-        let bytes = self.call(Method::GET, url, None, &mut |_| {}).await?;
+        let mut deaf = |_| {};
+        let get = self.call(Method::GET, url, None, REPLY_LIMIT, &mut deaf);
+        let bytes = get.await?;
         self.json(url, &bytes)
     }
 
@@ -177,7 +206,8 @@ impl Client {
     async fn optional(&self, url: &str) -> Result<Option<Vec<u8>>, CallError> {
         let mut status = None;
         let mut note = |failure: FailedAttempt| status = failure.status;
-        match self.call(Method::GET, url, None, &mut note).await {
+        let get = self.call(Method::GET, url, None, REPLY_LIMIT, &mut note);
+        match get.await {
             Ok(bytes) => Ok(Some(bytes)),
             Err(_) if status.is_some() => Ok(None),
             Err(error) => Err(error),
@@ -196,7 +226,7 @@ impl Client {
         let value: Value = serde_json::from_slice(bytes)
             .map_err(|error| CallError::reply(format!("{url}: reply is no JSON: {error}")))?;
         match &self.key {
-            Some(key) if holds(&value, key) => {
+            Some(key) if key.is_in(&String::from_utf8_lossy(bytes)) => {
                 let what = format!("{url}: the reply repeats the API key");
                 Err(CallError::reply(what))
             }
@@ -209,13 +239,14 @@ impl Client {
         method: Method,
         url: &str,
         body: Option<&Value>,
+        limit: usize,
         on_failure: OnFailure<'_>,
     ) -> Result<Vec<u8>, CallError> {
         let body = body.map(Value::to_string);
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let failure = match self.attempt(&method, url, body.as_deref()).await {
+            let failure = match self.attempt(&method, url, body.as_deref(), limit).await {
                 Ok(bytes) => return Ok(bytes),
                 Err(failure) => failure,
             };
@@ -237,7 +268,7 @@ impl Client {
             });
             match wait {
                 Some(wait) => tokio::time::sleep(wait).await,
-                None => return Err(failure.into_error(what, attempt)),
+                None => return Err(failure.into_error(what)),
             }
         }
     }
@@ -247,6 +278,7 @@ impl Client {
         method: &Method,
         url: &str,
         body: Option<&str>,
+        limit: usize,
     ) -> Result<Vec<u8>, Failure> {
         let mut request = self.http.request(method.clone(), url);
         if let Some(key) = &self.key {
@@ -264,10 +296,10 @@ impl Client {
             .and_then(|value| retry_after(value.to_str().ok()?, SystemTime::now()));
         let mut bytes = Vec::new();
         let told = reply.content_length().unwrap_or(0);
-        let mut too_large = told > REPLY_LIMIT as u64;
+        let mut too_large = told > limit as u64;
         while !too_large {
             match reply.chunk().await {
-                Ok(Some(chunk)) if bytes.len() + chunk.len() > REPLY_LIMIT => too_large = true,
+                Ok(Some(chunk)) if bytes.len() + chunk.len() > limit => too_large = true,
                 Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
                 Ok(None) => break,
                 Err(error) => return Err(transport(&error)),
@@ -276,7 +308,7 @@ impl Client {
         if too_large {
             return Err(Failure {
                 status: Some(status.as_u16()),
-                what: format!("reply is larger than {} MiB", REPLY_LIMIT >> 20),
+                what: format!("reply is larger than {} MiB", limit >> 20),
                 kind: Kind::Final,
                 asked_wait: None,
             });
@@ -284,16 +316,15 @@ impl Client {
         if status == StatusCode::OK {
             return Ok(bytes);
         }
-        Err(refusal(status, &bytes, asked_wait))
+        // Before anything is cut: half of the key is no key that could be found.
+        let text = self.scrub(&String::from_utf8_lossy(&bytes));
+        Err(refusal(status, &text, asked_wait))
     }
 }
 
 impl Failure {
-    fn into_error(self, what: String, attempts: u32) -> CallError {
-        let what = match attempts {
-            1 => what,
-            attempts => format!("{what} (attempt {attempts} of {attempts})"),
-        };
+    /// Without the number of attempts: records do not depend on it, and have a log of their own.
+    fn into_error(self, what: String) -> CallError {
         match self.kind {
             Kind::Refused | Kind::Unreachable => CallError::Server(what),
             Kind::Final | Kind::Passing | Kind::TimedOut => CallError::Request {
@@ -304,13 +335,13 @@ impl Failure {
     }
 }
 
-fn refusal(status: StatusCode, bytes: &[u8], asked_wait: Option<Duration>) -> Failure {
+fn refusal(status: StatusCode, body: &str, asked_wait: Option<Duration>) -> Failure {
     let kind = match status.as_u16() {
         code if is_retryable(code) => Kind::Passing,
         300..=399 | 401 | 403 => Kind::Refused,
         _ => Kind::Final,
     };
-    let text = shown(bytes);
+    let text = shown(body);
     let reason = status.canonical_reason().unwrap_or("unknown status");
     let colon = if text.is_empty() { "" } else { ": " };
     Failure {
@@ -372,24 +403,11 @@ fn chain(error: &dyn Error) -> String {
 }
 
 /// The beginning of a refusal on one line.
-fn shown(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * SHOWN)]);
+fn shown(text: &str) -> String {
     let plain: String = text
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .take(SHOWN)
         .collect();
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Whether any text in `value`, names of fields included, holds the key.
-fn holds(value: &Value, key: &ApiKey) -> bool {
-    match value {
-        Value::String(text) => key.is_in(text),
-        Value::Array(items) => items.iter().any(|item| holds(item, key)),
-        Value::Object(fields) => fields
-            .iter()
-            .any(|(name, field)| key.is_in(name) || holds(field, key)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
 }

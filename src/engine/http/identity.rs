@@ -7,6 +7,11 @@ use crate::schema::{ReportedCache, ServerIdentity};
 use super::address::ServerUrl;
 use super::client::{CallError, Client};
 
+/// Most characters of a server's name of something that are shown.
+const LONGEST_NAME: usize = 100;
+/// Most names of models that are listed.
+const MOST_NAMES: usize = 20;
+
 /// What a server said of itself.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
@@ -64,7 +69,7 @@ pub(super) async fn ask(
         if found.identity.engine == "vllm"
             && let Some(version) = client.get_optional(&url.own("/version")).await?
         {
-            found.identity.version = text(&version, "version");
+            found.identity.version = word(&version, "version");
         }
     }
     if found.identity.engine == "unknown" || found.identity.engine == "sglang" {
@@ -103,7 +108,8 @@ fn choose(
         let served = if ids.is_empty() {
             "no model".to_owned()
         } else {
-            ids.join(", ")
+            let names: Vec<String> = ids.iter().map(|id| shown(id)).collect();
+            shown_list(&names)
         };
         let expected = match wanted {
             Some(wanted) => format!("{wanted} from --served-model"),
@@ -123,7 +129,7 @@ fn choose(
 /// llama.cpp's `/props`. Upstream does not tell its cache types; forks do.
 fn llama(props: &Value, found: &mut Found) {
     let (Some(build), Some(settings)) = (
-        text(props, "build_info"),
+        word(props, "build_info"),
         props.get("default_generation_settings"),
     ) else {
         return;
@@ -133,7 +139,7 @@ fn llama(props: &Value, found: &mut Found) {
     identity.version = Some(build);
     identity.context = count(settings, "n_ctx").or(identity.context);
     found.slots = count(props, "total_slots");
-    let of = |names: [&str; 2]| names.iter().find_map(|name| text(props, name));
+    let of = |names: [&str; 2]| names.iter().find_map(|name| word(props, name));
     if let (Some(k), Some(v)) = (
         of(["cache_type_k", "type_k"]),
         of(["cache_type_v", "type_v"]),
@@ -155,6 +161,7 @@ fn metrics(text: &str, found: &mut Found) {
         if line.starts_with("vllm:cache_config_info")
             && let Some(dtype) = label(line, "cache_dtype")
         {
+            let dtype = shown(&dtype);
             identity.cache = Some(ReportedCache {
                 source: "/metrics vllm:cache_config_info cache_dtype".to_owned(),
                 k: dtype.clone(),
@@ -178,12 +185,12 @@ fn label(line: &str, name: &str) -> Option<String> {
 
 /// SGLang's server info; says whether it is one.
 fn sglang(path: &str, info: &Value, found: &mut Found) -> bool {
-    let Some(dtype) = text(info, "kv_cache_dtype") else {
+    let Some(dtype) = word(info, "kv_cache_dtype") else {
         return false;
     };
     let identity = &mut found.identity;
     identity.engine = "sglang".to_owned();
-    identity.version = text(info, "version");
+    identity.version = word(info, "version");
     identity.context = count(info, "context_length").or(identity.context);
     identity.cache = Some(ReportedCache {
         source: format!("{path} kv_cache_dtype"),
@@ -191,6 +198,36 @@ fn sglang(path: &str, info: &Value, found: &mut Found) -> bool {
         v: dtype,
     });
     true
+}
+
+/// A word of a server for people to read.
+fn word(value: &Value, name: &str) -> Option<String> {
+    text(value, name).map(|text| shown(&text))
+}
+
+/// A name from a server as messages and reports may show it: what does not print is escaped, and what
+/// is long is cut.
+pub(super) fn shown(name: &str) -> String {
+    let mut text = String::new();
+    for c in name.chars() {
+        match c {
+            '"' | '\'' | '\\' => text.push(c),
+            _ => text.extend(c.escape_debug()),
+        }
+        if text.chars().count() >= LONGEST_NAME {
+            break;
+        }
+    }
+    text.chars().take(LONGEST_NAME).collect()
+}
+
+/// The first names of a list.
+fn shown_list(names: &[String]) -> String {
+    let (first, rest) = names.split_at(names.len().min(MOST_NAMES));
+    match rest.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
 }
 
 fn text(value: &Value, name: &str) -> Option<String> {
@@ -235,6 +272,23 @@ mod tests {
             assert!(text.contains("found a, b, expected"), "{text}");
         }
         assert!(choose("URL", &json!({"data": 1}), None).is_err());
+    }
+
+    #[test]
+    fn names_that_do_not_print_are_escaped_and_long_ones_cut() {
+        assert_eq!(shown("org/Model-8B \"é\""), "org/Model-8B \"é\"");
+        assert_eq!(shown("a\u{1b}[31m\n\u{202e}b"), "a\\u{1b}[31m\\n\\u{202e}b");
+        assert_eq!(shown(&"x".repeat(101)), "x".repeat(100));
+        let models = json!({"data": [{"id": "a\u{1b}[2J"}, {"id": "y".repeat(9000)}]});
+        let error = format!("{:?}", choose("URL", &models, None));
+        assert!(!error.contains('\u{1b}') && error.len() < 400, "{error}");
+        let mut found = nobody();
+        let info = json!({"kv_cache_dtype": "fp8\n", "version": "\u{1b}7"});
+        assert!(sglang("/server_info", &info, &mut found));
+        assert_eq!(found.identity.version.as_deref(), Some("\\u{1b}7"));
+        assert_eq!(found.identity.cache.unwrap().k, "fp8\\n");
+        let many: Vec<String> = (0..22).map(|n| n.to_string()).collect();
+        assert!(shown_list(&many).ends_with("19 and 2 more"));
     }
 
     #[test]

@@ -6,6 +6,8 @@ use reqwest::header::HeaderValue;
 
 /// What stands in the key's place wherever a server repeats it.
 const REDACTED: &str = "[API key]";
+/// Longest run of backslashes that is taken for one escape.
+const MOST_ESCAPES: usize = 16;
 
 /// A bearer token. Its text is in no debug output, message or record.
 #[derive(Clone)]
@@ -44,15 +46,62 @@ impl ApiKey {
         self.header.clone()
     }
 
-    /// `text` without the key.
+    /// `text` without the key, as it is or escaped as in JSON.
     pub(super) fn scrub(&self, text: &str) -> String {
-        text.replace(&self.text, REDACTED)
+        let mut clean = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((start, end)) = self.find(rest) {
+            clean.push_str(&rest[..start]);
+            clean.push_str(REDACTED);
+            rest = &rest[end..];
+        }
+        clean + rest
     }
 
-    /// Whether `text` holds the key.
+    /// Whether `text` holds the key, as it is or escaped as in JSON.
     pub(super) fn is_in(&self, text: &str) -> bool {
-        text.contains(&self.text)
+        self.find(text).is_some()
     }
+
+    /// Where the key is first.
+    fn find(&self, text: &str) -> Option<(usize, usize)> {
+        let starts = text.char_indices().map(|(start, _)| start);
+        let mut found = starts.filter_map(|start| Some((start, self.end(text.as_bytes(), start)?)));
+        found.next()
+    }
+
+    /// Where the key ends that begins at `at`. Any character may be escaped, also several times over:
+    /// JSON may hold JSON.
+    fn end(&self, text: &[u8], mut at: usize) -> Option<usize> {
+        let mut key = self.text.bytes().peekable();
+        while let Some(byte) = key.next() {
+            let run = text[at..].iter().take(MOST_ESCAPES);
+            let escapes = run.take_while(|&&found| found == b'\\').count();
+            at += escapes;
+            if byte == b'\\' {
+                // How many backslashes stand for how many is not known: any run of them is enough.
+                while key.next_if_eq(&b'\\').is_some() {}
+                if escapes > 0 {
+                    continue;
+                }
+            }
+            let rest = &text[at..];
+            if escapes > 0 && code_point(rest) == Some(u32::from(byte)) {
+                at += 5;
+            } else if rest.first() == Some(&byte) {
+                at += 1;
+            } else {
+                return None;
+            }
+        }
+        Some(at)
+    }
+}
+
+/// The character of `uXXXX`.
+fn code_point(text: &[u8]) -> Option<u32> {
+    let digits = text.strip_prefix(b"u")?.get(..4)?;
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 impl fmt::Debug for ApiKey {
@@ -64,6 +113,32 @@ impl fmt::Debug for ApiKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn escaped_keys_are_found() {
+        let key = ApiKey::parse("a/\"\\u<9").unwrap().unwrap();
+        for text in [
+            r#"a/"\u<9"#,
+            r#"a\/\"\\u<9"#,
+            r#"\u0061\u002F\u0022\u005c\u0075\u003C\u0039"#,
+            r#"a/\\\"\\\\u\\u003c9"#,
+        ] {
+            assert!(key.is_in(text), "{text}");
+            let clean = key.scrub(&format!("\u{e9}{text}, {text}."));
+            assert_eq!(clean, "\u{e9}[API key], [API key].");
+        }
+        for text in [
+            r#"a/"u<9"#,
+            r#"a/"\u<"#,
+            r#"\u0062/"\u<9"#,
+            r"a\u00",
+            "",
+            r"\",
+        ] {
+            assert!(!key.is_in(text), "{text}");
+            assert_eq!(key.scrub(text), text);
+        }
+    }
 
     #[test]
     fn a_key_shows_nowhere() {

@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 use crate::model::Tokenizer;
-use crate::recipe::Recipe;
+use crate::recipe::{Format, Recipe};
 use crate::schema::{
     ENGAGEMENT_SCHEMA, Engagement, LayerAbsmax, LikelihoodDialect, ModelIdentity, PromptTemplate,
     Server, ServerRun, ServerSettings, WorkerIdentity,
@@ -151,6 +151,17 @@ impl HttpEngine {
         })
     }
 
+    /// Why messages cannot be sent to every server, if they cannot.
+    pub fn chat_refused(&self) -> Option<String> {
+        self.endpoints.iter().find_map(|endpoint| {
+            let why = endpoint.probe.as_ref()?.chat_refused.as_ref()?;
+            Some(format!(
+                "the server of {} answers no chat messages ({why})",
+                endpoint.spec.name
+            ))
+        })
+    }
+
     /// Prompts that this tool renders are sent as messages where the server renders them.
     pub fn renders(&self, request: &GenerateRequest) -> bool {
         self.settings.template == PromptTemplate::Local || request.messages.is_empty()
@@ -188,9 +199,13 @@ impl Engine for HttpEngine {
         &self.worker
     }
 
-    /// What a server stores is its own business: engagement shows whether it is the recipe.
-    fn supports(&self, _recipe: &Recipe) -> Result<(), EngineError> {
-        Ok(())
+    /// What a server stores is its own business: engagement shows whether it is the recipe, as far as
+    /// formats of keys and values go.
+    fn supports(&self, recipe: &Recipe) -> Result<(), EngineError> {
+        match unseen(recipe) {
+            Some(what) => Err(EngineError::Unsupported(what)),
+            None => Ok(()),
+        }
     }
 
     fn batch_cases(&self) -> usize {
@@ -336,6 +351,21 @@ impl Engine for HttpEngine {
         );
         ended
     }
+}
+
+/// What of a recipe no server shows, so that nothing could be certified of it.
+pub fn unseen(recipe: &Recipe) -> Option<String> {
+    let part = if recipe.q != Format::Native {
+        "a format of queries (q=)"
+    } else if !recipe.skip_layers.is_empty() {
+        "layers that stay native (skip-layers)"
+    } else {
+        return None;
+    };
+    Some(format!(
+        "{} has {part}, of which no server tells: only recipes of keys and values run on servers",
+        recipe.name
+    ))
 }
 
 /// Servers do not tell token ids in a common way: none are recorded.

@@ -6,7 +6,7 @@ use tokio::runtime::Builder;
 
 use crate::engine::EngineError;
 use crate::model::Tokenizer;
-use crate::schema::{HTTP_WORKER, ModelIdentity, ServerRun, WorkerIdentity};
+use crate::schema::{HTTP_WORKER, ModelIdentity, ServerIdentity, ServerRun, WorkerIdentity};
 
 use super::asker::{Asker, Slots};
 use super::client::{CallError, Client};
@@ -66,6 +66,7 @@ impl HttpEngine {
                 seed: settings.seed,
                 reply_model: None,
                 thinking_switch: false,
+                chat: true,
                 raw: None,
                 slots: Slots::new(found.slots.unwrap_or(0)),
             };
@@ -116,6 +117,7 @@ impl HttpEngine {
             let asker = &mut endpoint.asker;
             asker.reply_model.clone_from(&probe.reply_model);
             asker.thinking_switch = probe.thinking_switch;
+            asker.chat = probe.chat_refused.is_none();
             let raw = |form: &&_| **form != crate::schema::PromptForm::Messages;
             asker.raw = probe.prompts.iter().find(raw).copied();
             endpoint.probe = Some(probe.clone());
@@ -149,10 +151,24 @@ impl HttpEngine {
             return Ok(());
         }
         Err(EngineError::Worker(format!(
-            "{}: the server has changed: found {found:?}, expected {expected:?}",
-            endpoint.spec.url
+            "{}: the server has changed: found {}, expected {}",
+            endpoint.spec.url,
+            words(&found),
+            words(expected)
         )))
     }
+}
+
+/// A server in one line; its model's name is the only text that is not made to be shown yet.
+fn words(identity: &ServerIdentity) -> String {
+    let model = identity::shown(&identity.model);
+    format!(
+        "{:?}",
+        ServerIdentity {
+            model,
+            ..identity.clone()
+        }
+    )
 }
 
 fn refuse_same_address(specs: &[ServerSpec]) -> Result<(), ConnectError> {

@@ -30,6 +30,9 @@ pub struct ProbeMaterial {
     pub prompts: Vec<GenerateRequest>,
     /// A window whose likelihood is asked for.
     pub window: Option<ScoreRequest>,
+    /// The beginning of a window up to a target that ends within a character, with this one target:
+    /// such tokens are asked for otherwise where the server tells nothing of them.
+    pub part: Option<ScoreRequest>,
 }
 
 /// Probes a server. What it finds is set in `asker` for what is asked later.
@@ -42,6 +45,7 @@ pub(super) async fn probe(
         reply_model: None,
         prompts: Vec::new(),
         prompts_refused: None,
+        chat_refused: None,
         thinking_switch: false,
         reasoning: false,
         repeatable: None,
@@ -70,7 +74,7 @@ pub(super) async fn probe(
         answers(asker, &askable, concurrency, &mut found).await?;
     }
     if let Some(window) = &material.window {
-        likelihood(asker, window, &mut found).await?;
+        likelihood(asker, window, material.part.as_ref(), &mut found).await?;
     }
     Ok(found)
 }
@@ -92,13 +96,22 @@ async fn forms(
         let reply = match first {
             Err(error) if error.is_refusal() => {
                 asker.thinking_switch = false;
-                answer(asker, PromptForm::Messages, prompt).await?
+                answer(asker, PromptForm::Messages, prompt).await
             }
-            other => other?,
+            other => other,
         };
         found.thinking_switch = asker.thinking_switch;
-        found.prompts.push(PromptForm::Messages);
-        note_model(asker, reply.model.as_ref(), found);
+        match reply {
+            Ok(reply) => {
+                found.prompts.push(PromptForm::Messages);
+                note_model(asker, reply.model.as_ref(), found);
+            }
+            Err(error) if error.is_refusal() => {
+                asker.chat = false;
+                found.chat_refused = Some(error.what().to_owned());
+            }
+            Err(error) => return Err(error),
+        }
     }
     if let Some(prompt) = raw {
         let mut refusals = Vec::new();
@@ -266,6 +279,7 @@ async fn tokens(
 async fn likelihood(
     asker: &mut Asker,
     window: &ScoreRequest,
+    part: Option<&ScoreRequest>,
     found: &mut ServerProbe,
 ) -> Result<(), CallError> {
     let window = ScoreRequest {
@@ -282,6 +296,21 @@ async fn likelihood(
     let mut refusals = Vec::new();
     for &dialect in dialects {
         let first = asker.likelihood(dialect, &window, &mut |_| {}).await;
+        if let (Ok(_), Some(part)) = (
+            &first,
+            part.filter(|_| dialect == LikelihoodDialect::ForcedTokens),
+        ) && let Err(error) = asker.likelihood(dialect, part, &mut |_| {}).await
+        {
+            refusals.push(format!(
+                "{}, targets that end within a character: {}",
+                dialect.name(),
+                error.what()
+            ));
+            if error.is_about_form() || error.is_failure() {
+                continue;
+            }
+            return Err(error);
+        }
         match first {
             Ok(first) => {
                 let second = asker.likelihood(dialect, &window, &mut |_| {}).await?;
@@ -293,7 +322,7 @@ async fn likelihood(
                 });
                 return Ok(());
             }
-            Err(error) if error.is_about_form() => {
+            Err(error) if error.is_about_form() || error.is_failure() => {
                 refusals.push(format!("{}: {}", dialect.name(), error.what()));
             }
             Err(error) => return Err(error),

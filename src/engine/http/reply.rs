@@ -6,6 +6,8 @@ use crate::schema::Finish;
 
 /// Above 0 by no more than this is rounding; log-probabilities are not positive.
 const ROUNDING: f64 = 1e-3;
+/// At or below this servers mean that they have no log-probability (-9999, the lowest float).
+const PLACEHOLDER: f64 = -9999.0;
 
 /// An answer to a prompt.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,8 +115,8 @@ impl<'a> At<'a> {
     /// A log-probability, natural log.
     fn logprob(&self) -> Result<f64, String> {
         match self.value.as_f64() {
-            Some(logprob) if logprob.is_finite() && logprob <= ROUNDING => Ok(logprob),
-            _ => self.wrong("a finite log-probability, at most 0"),
+            Some(logprob) if logprob > PLACEHOLDER && logprob <= ROUNDING => Ok(logprob),
+            _ => self.wrong("a log-probability between -9999 and 0"),
         }
     }
 
@@ -255,6 +257,40 @@ pub fn echo_logprobs(
 /// # Errors
 /// As [`chat`].
 pub fn forced_token(reply: &Value, id: u32, prompt_tokens: usize) -> Result<f64, String> {
+    forced(reply, id, prompt_tokens)?
+        .field("logprob")?
+        .logprob()
+}
+
+/// Log-probability of token `id` from the list of all tokens beside the forced token `forced_id`,
+/// otherwise as [`forced_token`].
+///
+/// # Errors
+/// As [`chat`].
+pub fn listed_token(
+    reply: &Value,
+    forced_id: u32,
+    id: u32,
+    prompt_tokens: usize,
+) -> Result<f64, String> {
+    let list = forced(reply, forced_id, prompt_tokens)?.field("top_logprobs")?;
+    let Value::Array(items) = list.value else {
+        return list.wrong("a list");
+    };
+    let is_it = |item: &Value| item.get("id").and_then(Value::as_u64) == Some(u64::from(id));
+    match items.iter().position(is_it) {
+        Some(index) => {
+            let entry = At {
+                value: &items[index],
+                path: format!("{}[{index}]", list.path),
+            };
+            entry.field("logprob")?.logprob()
+        }
+        None => list.wrong(&format!("an entry for token {id}")),
+    }
+}
+
+fn forced(reply: &Value, id: u32, prompt_tokens: usize) -> Result<At<'_>, String> {
     let root = At::root(reply);
     if let Some(evaluated) = root.maybe("tokens_evaluated")
         && evaluated.count()? as usize != prompt_tokens
@@ -266,7 +302,7 @@ pub fn forced_token(reply: &Value, id: u32, prompt_tokens: usize) -> Result<f64,
     if found.count()? != id {
         return found.wrong(&format!("the forced token {id}"));
     }
-    token.field("logprob")?.logprob()
+    Ok(token)
 }
 
 /// Token ids of a reply of a tokenisation endpoint.
@@ -276,4 +312,38 @@ pub fn forced_token(reply: &Value, id: u32, prompt_tokens: usize) -> Result<f64,
 pub fn tokens(reply: &Value) -> Result<Vec<u32>, String> {
     let list = At::root(reply).field("tokens")?.list()?;
     list.iter().map(At::count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn placeholders_are_no_log_probabilities() {
+        let at = |logprob: Value| {
+            let entries = json!([null, {"7": {"logprob": logprob}}]);
+            let reply = json!({"choices": [{"prompt_logprobs": entries}]});
+            prompt_logprobs(&reply, &[3, 7], 1)
+        };
+        assert_eq!(at(json!(-2.5)), Ok(2.5));
+        assert_eq!(at(json!(-9998.5)), Ok(9998.5));
+        for placeholder in [json!(-9999.0), json!(f32::MIN), json!(f64::MIN), json!(0.5)] {
+            let error = at(placeholder).unwrap_err();
+            assert!(error.contains("between -9999 and 0"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_listed_token_is_found_by_its_id() {
+        let list = json!([{"id": 4, "logprob": -0.1}, {"id": 9, "logprob": -3.0},
+                          {"id": 5, "logprob": f32::MIN}]);
+        let token = json!({"id": 2, "logprob": -7.0, "top_logprobs": list});
+        let reply = json!({"tokens_evaluated": 6, "completion_probabilities": [token]});
+        assert_eq!(listed_token(&reply, 2, 9, 6), Ok(-3.0));
+        for (forced, id, read) in [(2, 8, 6), (3, 9, 6), (2, 9, 5), (2, 5, 6)] {
+            assert!(listed_token(&reply, forced, id, read).is_err());
+        }
+        assert_eq!(forced_token(&reply, 2, 6), Ok(-7.0));
+    }
 }

@@ -43,6 +43,9 @@ impl Order {
 const UNSTORED: usize = 8;
 /// Shortest time between two syncs where the engine streams, unless so many wait.
 const SYNCED_EVERY: Duration = Duration::from_millis(100);
+/// Longest time that what can be stored waits where the engine streams: a run that is killed loses
+/// no more.
+const STORED_WITHIN: Duration = Duration::from_millis(500);
 /// See [`SYNCED_EVERY`].
 const MOST_UNSTORED: usize = 256;
 
@@ -187,6 +190,10 @@ impl Observer for Collector<'_, '_, '_> {
         (self.batch.sink)(&Event::TokensProcessed(tokens));
         if let Err(error) = self.batch.resources.tick() {
             self.failure.get_or_insert(error);
+        }
+        // Also heard while nothing comes.
+        if self.is_streaming && self.synced.elapsed() >= STORED_WITHIN {
+            self.store(1);
         }
         if self.failure.is_some() {
             return ControlFlow::Break(());

@@ -3,6 +3,7 @@
 
 use crate::engine::http::{HttpEngine, PROBE_PROMPTS, ProbeMaterial};
 use crate::engine::{EngineError, GenerateRequest, ScoreRequest};
+use crate::model::Tokenizer;
 use crate::panel::{BuiltPanels, Outcome, Panel};
 use crate::recipe::Recipe;
 use crate::schema::{ArmRole, CaseTask, Manifest, PanelCase, Protocol};
@@ -46,8 +47,9 @@ pub fn server_manifest(
     Ok(manifest)
 }
 
-/// What the conformance probe asks: the first prompts of the panels, and their shortest window.
-pub fn probe_material(panels: &BuiltPanels) -> ProbeMaterial {
+/// What the conformance probe asks: the first prompts of the panels, their shortest window, and the
+/// shortest beginning of one that ends within a character.
+pub fn probe_material(panels: &BuiltPanels, tokenizer: &Tokenizer) -> ProbeMaterial {
     let cases = || panels.supported().flat_map(|(_, panel)| &panel.cases);
     let request = |case: &PanelCase| generate_request(case, Vec::new());
     let prompts: Vec<GenerateRequest> = cases().filter_map(request).take(PROBE_PROMPTS).collect();
@@ -58,7 +60,21 @@ pub fn probe_material(panels: &BuiltPanels) -> ProbeMaterial {
             .all(|tried| tried.messages.is_empty() != prompt.messages.is_empty())
     });
     let windows: Vec<ScoreRequest> = cases().filter_map(score_request).collect();
+    let part = |window: &ScoreRequest| {
+        let first = window.ids.len().saturating_sub(window.targets as usize);
+        let targets = window.ids.iter().enumerate().skip(first.max(1));
+        let mut parts = targets.filter(|(_, id)| tokenizer.piece(**id).contains('\u{fffd}'));
+        let (at, _) = parts.next()?;
+        Some(ScoreRequest {
+            ids: window.ids[..=at].to_vec(),
+            targets: 1,
+        })
+    };
     ProbeMaterial {
+        part: windows
+            .iter()
+            .filter_map(part)
+            .min_by_key(|part| part.ids.len()),
         prompts: other.into_iter().chain(prompts).collect(),
         window: windows.into_iter().min_by_key(|window| window.ids.len()),
     }
@@ -83,11 +99,12 @@ pub fn fit_context(panels: &mut BuiltPanels, engine: &HttpEngine) {
 /// Leaves out panels that the probe found a server unable to be asked.
 pub fn fit_probe(panels: &mut BuiltPanels, engine: &HttpEngine) {
     let (likelihoods, prompts) = (engine.likelihood_refused(), engine.prompts_refused());
+    let chats = engine.chat_refused();
     refuse(panels, |panel| {
         let case = panel.cases.first()?;
         match generate_request(case, Vec::new()) {
             Some(request) if engine.renders(&request) => prompts.clone(),
-            Some(_) => None,
+            Some(_) => chats.clone(),
             None => likelihoods.clone(),
         }
     });

@@ -125,7 +125,8 @@ fn unengaged(certificate: &Certificate) -> Option<String> {
     if let Some(found) = &certificate.server_engagement {
         // A spec that does not parse is listed as such.
         let recipe = Recipe::parse(&certificate.recipe.spec).ok()?;
-        return server::lack(&recipe, found).map(|lack| format!("the arm {lack}"));
+        let (arm, servers) = (&certificate.recipe.name, certificate.servers.as_ref());
+        return server::lack(&recipe, arm, found, servers).map(|lack| format!("the arm: {lack}"));
     }
     let Some(found) = &certificate.engagement else {
         return Some("nothing proves that the recipe was engaged".to_owned());
