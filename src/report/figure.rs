@@ -10,7 +10,7 @@ const MOST_DECIMALS: usize = 12;
 /// Decimals of a limit that has no end, such as a third.
 const ENDLESS_DECIMALS: usize = 6;
 /// Relative error of a decimal number that is stored in binary and taken times 100.
-const BINARY: f64 = 1e-14;
+const BINARY: f64 = 1e-15;
 
 /// A verdict in words.
 pub(super) fn verdict_words(verdict: Verdict) -> &'static str {
