@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::mock::{Mock, Shape, World};
+use crate::mock::{BOOK, Mock, PROTOCOL, Shape, World, completed};
 use crate::server::{Reply, Request};
 
 /// A model whose tokenizer reads a frequent word as a character of two bytes, each a token.
@@ -34,9 +34,20 @@ fn qualify(world: &World, candidate: &str, control: &str) -> assert_cmd::Command
 
 #[test]
 fn targets_within_a_character_are_read_from_the_list_of_all_tokens() {
+    // With other tokens other texts fit a haystack: the mock knows no answer to these.
+    let guess = |mock: Mock| {
+        mock.with_fault(|request: &Request| {
+            let is_unknown = request.path.contains("chat") && BOOK.asked(request).is_none();
+            is_unknown.then(|| Reply::Json(200, completed("?", true, 9)))
+        })
+    };
     let mock = Mock::candidate(Shape::Llama);
-    let (candidate, control) = (mock.clone().start(), Mock::new(Shape::Llama).start());
+    let candidate = guess(mock.clone()).start();
+    let control = guess(Mock::new(Shape::Llama)).start();
     let world = World::new();
+    let text = PROTOCOL.replace("retrieval = 0.9", "retrieval = 0.5");
+    assert_ne!(text, PROTOCOL);
+    fs::write(world.path("small.toml"), text).unwrap();
     model_of_parts(&world);
     qualify(&world, &candidate.url(), &control.url())
         .assert()

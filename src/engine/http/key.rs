@@ -73,15 +73,25 @@ impl ApiKey {
     /// Where the key ends that begins at `at`. Any character may be escaped, also several times over:
     /// JSON may hold JSON.
     fn end(&self, text: &[u8], mut at: usize) -> Option<usize> {
+        if text[at..].starts_with(self.text.as_bytes()) {
+            return Some(at + self.text.len());
+        }
         let mut key = self.text.bytes().peekable();
         while let Some(byte) = key.next() {
-            let run = text[at..].iter().take(MOST_ESCAPES);
-            let escapes = run.take_while(|&&found| found == b'\\').count();
+            let mut escapes = backslashes(&text[at..]);
             at += escapes;
             if byte == b'\\' {
                 // How many backslashes stand for how many is not known: any run of them is enough.
                 while key.next_if_eq(&b'\\').is_some() {}
-                if escapes > 0 {
+                let begun = at;
+                while escapes > 0 && code_point(&text[at..]) == Some(u32::from(byte)) {
+                    at += 5;
+                    escapes = backslashes(&text[at..]);
+                    if code_point(&text[at + escapes..]) == Some(u32::from(byte)) {
+                        at += escapes;
+                    }
+                }
+                if escapes > 0 || at > begun {
                     continue;
                 }
             }
@@ -96,6 +106,12 @@ impl ApiKey {
         }
         Some(at)
     }
+}
+
+/// Backslashes that `text` begins with.
+fn backslashes(text: &[u8]) -> usize {
+    let run = text.iter().take(MOST_ESCAPES);
+    run.take_while(|&&found| found == b'\\').count()
 }
 
 /// The character of `uXXXX`.
@@ -126,6 +142,10 @@ mod tests {
             assert!(key.is_in(text), "{text}");
             let clean = key.scrub(&format!("\u{e9}{text}, {text}."));
             assert_eq!(clean, "\u{e9}[API key], [API key].");
+        }
+        let twice = ApiKey::parse(r"x\\y").unwrap().unwrap();
+        for text in [r"x\\y", r"x\\\\y", r"\u0078\u005C\u005c\u0079"] {
+            assert_eq!(twice.scrub(text), REDACTED, "{text}");
         }
         for text in [
             r#"a/"u<9"#,

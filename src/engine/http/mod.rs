@@ -6,6 +6,7 @@
 
 mod address;
 mod asker;
+mod call_error;
 mod client;
 mod identity;
 mod key;
