@@ -387,10 +387,10 @@ fn replies_of_servers() {
             finite(reply::echo_logprobs(reply, &ids, 2, piece))
         }),
         ("forced", forced, &|reply| {
-            finite(reply::forced_token(reply, 12, 2))
+            finite(reply::forced_token(reply, 12, 2).map(|logprob| -logprob))
         }),
         ("listed", &listed, &|reply| {
-            finite(reply::listed_token(reply, 12, 11, 2))
+            finite(reply::listed_token(reply, 12, 11, 2).map(|logprob| -logprob))
         }),
     ];
     for (name, sound, read) in readers {

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::certify;
 use crate::report::{Against, Status, Summary, change_status, status};
 use crate::schema::{ArmRole, Certificate, ObjectiveName, Protocol};
-use crate::store::RunDir;
+use crate::store::{RunDir, StoreError};
 
 use super::output::SummaryArgs;
 use super::{Exit, Failure, badge};
@@ -19,10 +19,12 @@ pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
     for certificate in &certificates {
         let name = &certificate.recipe.name;
         let badge = dir.path().join(format!("certificates/{name}.svg"));
+        let failed = |error: StoreError| super::qualify::failure(error.into());
+        // What a newer version wrote is refused before anything of it is touched.
+        dir.check_certificate(name).map_err(failed)?;
         // A badge never stands beside a certificate that it was not drawn from.
         remove(&badge)?;
-        dir.write_certificate(name, certificate)
-            .map_err(|error| super::qualify::failure(error.into()))?;
+        dir.write_certificate(name, certificate).map_err(failed)?;
         badge::draw(certificate, objective, &badge)?;
     }
     Ok(certificates)

@@ -6,6 +6,7 @@
 //! process writes at a time.
 
 mod atomic;
+mod certificate;
 mod document;
 mod error;
 #[cfg(test)]

@@ -274,29 +274,6 @@ impl RunDir {
         self.read(CALIBRATION_FILE, CALIBRATION_SCHEMA)
     }
 
-    /// Writes the certificate of the recipe `name`.
-    ///
-    /// # Errors
-    /// As [`RunDir::write_engagement`].
-    pub fn write_certificate(
-        &self,
-        name: &str,
-        certificate: &Certificate,
-    ) -> Result<(), StoreError> {
-        check_name(name)?;
-        let file = format!("{name}.json");
-        self.write(&["certificates"], &file, CERTIFICATE_SCHEMA, certificate)
-    }
-
-    /// The certificate of the recipe `name`, where there is one.
-    ///
-    /// # Errors
-    /// As [`RunDir::open`], for this file.
-    pub fn certificate(&self, name: &str) -> Result<Option<Certificate>, StoreError> {
-        check_name(name)?;
-        self.read(&format!("certificates/{name}.json"), CERTIFICATE_SCHEMA)
-    }
-
     /// The digest of a file of the run, named by its path below the run directory.
     ///
     /// # Errors
@@ -379,7 +356,7 @@ pub(super) fn record_path(arm: &str, panel: &str) -> Result<String, StoreError> 
     Ok(format!("arms/{arm}/{panel}.jsonl"))
 }
 
-fn check_name(name: &str) -> Result<(), StoreError> {
+pub(super) fn check_name(name: &str) -> Result<(), StoreError> {
     let bad = name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']);
     if bad { Err(name_error(name)) } else { Ok(()) }
 }

@@ -3,7 +3,7 @@
 use super::storage::{RECIPES, SMALL, stored_rows};
 use super::{Shape, Suite, bits, noise, oracle, round, span, within};
 use crate::backend::{Backend, CacheLayout, CacheRow, TensorData};
-use crate::recipe::NativeDtype;
+use crate::recipe::{NativeDtype, ScalePolicy};
 
 /// One sequence: queries, keys and values of every position.
 struct Sequence {
@@ -55,8 +55,10 @@ impl<B: Backend> Suite<'_, B> {
             for recipe in RECIPES {
                 let layout = SMALL.layout(recipe, native);
                 self.attends_to_what_is_stored(Sequence::new(SMALL, 60, 150), &layout);
-                let sequence = Sequence::small_beside_zeros(SMALL, 63, 150);
-                self.attends_to_what_is_stored(sequence, &layout);
+                if layout.recipe.v.scale == Some(ScalePolicy::Dynamic) {
+                    let sequence = Sequence::small_beside_zeros(SMALL, 63, 150);
+                    self.attends_to_what_is_stored(sequence, &layout);
+                }
             }
         }
         for (heads, kv_heads, head_dim) in [(9, 3, 64), (4, 1, 128), (2, 2, 8), (3, 1, 80)] {
@@ -132,7 +134,15 @@ impl<B: Backend> Suite<'_, B> {
             if self.native_queries {
                 q.iter_mut().for_each(|x| *x = round(layout.native, *x));
             }
-            let expected = oracle::attention(shape, &q, row.position, &k, &v);
+            let mut expected = oracle::attention(shape, &q, row.position, &k, &v);
+            if self.native_queries && layout.native == NativeDtype::F16 {
+                // Outputs are F16 as well, whose steps no longer shrink below the smallest normal
+                // number.
+                let normal = f64::from(half::f16::MIN_POSITIVE);
+                expected
+                    .iter_mut()
+                    .for_each(|(_, size)| *size = size.max(normal));
+            }
             let what = format!("{} at {}", layout.recipe.name, row.position);
             let tolerance = match layout.native {
                 NativeDtype::F16 => self.tolerance.attention_f16,
