@@ -132,7 +132,15 @@ impl<B: Backend> Suite<'_, B> {
             if self.native_queries {
                 q.iter_mut().for_each(|x| *x = round(layout.native, *x));
             }
-            let expected = oracle::attention(shape, &q, row.position, &k, &v);
+            let mut expected = oracle::attention(shape, &q, row.position, &k, &v);
+            if self.native_queries && layout.native == NativeDtype::F16 {
+                // Outputs are F16 as well, whose steps no longer shrink below the smallest normal
+                // number.
+                let normal = f64::from(half::f16::MIN_POSITIVE);
+                expected
+                    .iter_mut()
+                    .for_each(|(_, size)| *size = size.max(normal));
+            }
             let what = format!("{} at {}", layout.recipe.name, row.position);
             let tolerance = match layout.native {
                 NativeDtype::F16 => self.tolerance.attention_f16,

@@ -39,7 +39,7 @@ const FEW: Tile = ("product_few", 16, 256, 0);
 /// Most descriptors of row counts that are kept.
 const KEPT_PROBLEMS: usize = 64;
 
-/// A weight's shape and format.
+/// A weight's shape, format and use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Output features.
@@ -50,6 +50,8 @@ pub struct Shape {
     pub format: Format,
     /// Element type of the output.
     pub out: Format,
+    /// Whether products are added to what the output holds.
+    pub add: bool,
 }
 
 /// What becomes of a product.
@@ -149,13 +151,13 @@ impl Products {
             inner: weight.inner,
             format: weight.format,
             out: to.format,
+            add: finish == Finish::Add,
         };
         let operands = Operands {
             x: x.operand_in(&self.kernels, weight.format)?,
             weight: weight.data.pointer(),
             out: to.pointer,
         };
-        let add = finish == Finish::Add;
         let plan = self.plan(shape, weight)?;
         match (&*plan, &self.library) {
             (Plan::Library(algorithms, longest), Some(library)) => {
@@ -163,11 +165,11 @@ impl Products {
                     let rows = (*longest).min(x.rows - first);
                     let problem = self.problem(shape, rows)?;
                     let operands = operands.behind(first, shape);
-                    library.start(&problem, &algorithms[range(rows)], operands, add)?;
+                    library.start(&problem, &algorithms[range(rows)], operands, shape.add)?;
                 }
                 Ok(())
             }
-            _ => self.start_own(shape, operands, x.rows, add),
+            _ => self.start_own(shape, operands, x.rows),
         }
     }
 
@@ -207,13 +209,7 @@ impl Products {
         Ok(problem)
     }
 
-    fn start_own(
-        &self,
-        shape: Shape,
-        operands: Operands,
-        rows: usize,
-        add: bool,
-    ) -> Result<(), BackendError> {
+    fn start_own(&self, shape: Shape, operands: Operands, rows: usize) -> Result<(), BackendError> {
         let arguments = ProductArguments {
             x: operands.x,
             weight: operands.weight,
@@ -223,7 +219,7 @@ impl Products {
             inner: int(shape.inner),
             format: shape.format as i32,
             out_format: shape.out as i32,
-            add: i32::from(add),
+            add: i32::from(shape.add),
         };
         // All give the same bits.
         let covering = |tile: usize| shape.columns.div_ceil(tile) * rows.div_ceil(tile);

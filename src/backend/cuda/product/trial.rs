@@ -7,7 +7,7 @@ use super::lt::{Algorithm, Library, Operands, Problem};
 use super::{Plan, Products, RANGES, Shape, range};
 use crate::backend::BackendError;
 use crate::backend::cuda::device::{Buffer, Device, Purpose, launch};
-use crate::backend::cuda::tensor::{CudaTensor, CudaWeight, Format};
+use crate::backend::cuda::tensor::{CudaTensor, CudaWeight};
 
 /// Row counts at which rows are compared; the largest is the reference.
 const COMPARED: [usize; 6] = [1, 3, 16, 64, 200, 512];
@@ -34,8 +34,8 @@ const ADDED_TO: u8 = 0x3c;
 /// Most bytes that the trial of a shape takes for a while.
 pub fn most_bytes(columns: usize, inner: usize) -> usize {
     let rows = COMPARED[COMPARED.len() - 1];
-    // Noise in f32 and in the weight's type; three outputs.
-    LONG_BYTES + rows * (inner * (4 + 4) + 3 * columns * 4)
+    // Noise in f32 and in the weight's type; two outputs.
+    LONG_BYTES + rows * (inner * (4 + 4) + 2 * columns * 4)
 }
 
 /// Algorithms run against each other on one shape.
@@ -50,12 +50,10 @@ pub struct Trial<'a> {
     noise: CudaTensor,
     /// `[pieces][512, columns]`.
     reference: Buffer,
-    /// `[512, columns]`: products added to small numbers, where the output is f32.
-    reference_added: Option<Buffer>,
     /// `[512, columns]`.
     found: Buffer,
-    /// Room for passes longer than the noise.
-    long: Long,
+    /// Room for passes longer than the noise, where there is any.
+    long: Option<Long>,
 }
 
 /// A pass of `rows` rows, the noise of one piece over and over.
@@ -68,13 +66,16 @@ struct Long {
 }
 
 impl Long {
-    /// As many rows as fit into [`LONG_BYTES`], up to [`LONGEST`]; at least [`CUT`].
-    fn new(device: &Rc<Device>, shape: Shape, noise: u64) -> Result<Self, BackendError> {
+    /// As many rows as fit into [`LONG_BYTES`], up to [`LONGEST`]; none where the noise is as long.
+    fn new(device: &Rc<Device>, shape: Shape, noise: u64) -> Result<Option<Self>, BackendError> {
         let [inner, columns] = [
             shape.inner * shape.format.bytes(),
             shape.columns * shape.out.bytes(),
         ];
-        let rows = (LONG_BYTES / (inner + columns) / CUT * CUT).clamp(CUT, LONGEST);
+        let rows = (LONG_BYTES / (inner + columns) / CUT * CUT).min(LONGEST);
+        if rows <= CUT {
+            return Ok(None);
+        }
         let mut x = device.allocate(rows * inner, Purpose::Staging)?;
         for first in (0..rows).step_by(PERIOD) {
             let bytes = PERIOD.min(rows - first) * inner;
@@ -82,7 +83,7 @@ impl Long {
             unsafe { x.copy_at(first * inner, noise, bytes) }?;
         }
         let out = device.allocate(rows * columns, Purpose::Staging)?;
-        Ok(Long { rows, x, out })
+        Ok(Some(Long { rows, x, out }))
     }
 }
 
@@ -107,7 +108,6 @@ impl<'a> Trial<'a> {
             let bytes = pieces * rows * shape.columns * shape.out.bytes();
             device.allocate(bytes, Purpose::Staging)
         };
-        let adds = shape.out == Format::F32;
         Ok(Trial {
             long: Long::new(device, shape, x)?,
             products,
@@ -118,14 +118,13 @@ impl<'a> Trial<'a> {
             pieces,
             noise,
             reference: out(pieces)?,
-            reference_added: adds.then(|| out(1)).transpose()?,
             found: out(1)?,
         })
     }
 
     /// Most rows at which algorithms were compared: longer passes are to be cut.
     pub fn longest(&self) -> usize {
-        self.long.rows
+        self.long.as_ref().map_or(CUT, |long| long.rows)
     }
 
     /// An algorithm for every range, all with the same bits: the fastest that were found.
@@ -160,14 +159,10 @@ impl<'a> Trial<'a> {
         if !self.library.accepts(self.shape, most, reference)? {
             return Ok(None);
         }
+        self.reference.fill(self.before())?;
         for piece in 0..self.pieces {
             let to = self.reference_of(piece);
-            self.run(self.of_piece(piece, to), most, reference, false)?;
-        }
-        if let Some(added) = &mut self.reference_added {
-            added.fill(ADDED_TO)?;
-            let to = added.pointer();
-            self.run(self.of_piece(0, to), most, reference, true)?;
+            self.run(self.of_piece(piece, to), most, reference)?;
         }
         let mut chosen = Vec::new();
         for own in 0..RANGES.len() {
@@ -209,7 +204,7 @@ impl<'a> Trial<'a> {
             let start = Instant::now();
             for _ in 0..TIMED {
                 let operands = self.of_piece(0, self.found.pointer());
-                self.run(operands, rows, algorithm, false)?;
+                self.run(operands, rows, algorithm)?;
             }
             device.synchronize()?;
             least = least.min(start.elapsed());
@@ -233,12 +228,13 @@ impl<'a> Trial<'a> {
         if !accepts || !self.repeats(most, algorithm)? {
             return Ok(false);
         }
+        let longest = self.longest();
         let is_last = own + 1 == RANGES.len();
-        let ends = [least, if is_last { self.long.rows } else { RANGES[own] }];
+        let ends = [least, if is_last { longest } else { RANGES[own] }];
         let inside = COMPARED.into_iter().filter(|&rows| range(rows) == own);
         for rows in ends.into_iter().chain(inside) {
             // Passes that are longer than what can be compared are cut.
-            let repeats = rows > self.long.rows
+            let repeats = rows > longest
                 || match rows <= most {
                     true => self.repeats(rows, algorithm)?,
                     false => self.repeats_long(rows, algorithm)?,
@@ -272,52 +268,51 @@ impl<'a> Trial<'a> {
         operands: Operands,
         rows: usize,
         algorithm: &Algorithm,
-        add: bool,
     ) -> Result<(), BackendError> {
         let problem = Problem::new(self.shape, rows)?;
-        self.library.start(&problem, algorithm, operands, add)
+        self.library
+            .start(&problem, algorithm, operands, self.shape.add)
     }
 
-    /// Whether the first `rows` of each piece of the reference come out again, and those that are
-    /// added to something.
+    /// What the bytes of an output are before a product.
+    fn before(&self) -> u8 {
+        if self.shape.add { ADDED_TO } else { 0xff }
+    }
+
+    /// Whether the first `rows` of each piece of the reference come out again.
     fn repeats(&mut self, rows: usize, algorithm: &Algorithm) -> Result<bool, BackendError> {
         debug_assert!(self.pieces * rows <= self.noise.rows, "rows of noise");
         let differing = Differing::new(self.products)?;
         let found = self.found.pointer();
         for piece in 0..self.pieces {
-            self.found.fill(0xff)?;
-            self.run(self.of_piece(piece, found), rows, algorithm, false)?;
+            self.found.fill(self.before())?;
+            self.run(self.of_piece(piece, found), rows, algorithm)?;
             differing.count(self.reference_of(piece), found, self.words(rows))?;
-        }
-        if let Some(added) = &self.reference_added {
-            self.found.fill(ADDED_TO)?;
-            self.run(self.of_piece(0, found), rows, algorithm, true)?;
-            differing.count(added.pointer(), found, self.words(rows))?;
         }
         differing.is_none()
     }
 
     /// Whether the reference comes out again and again in a pass of `rows` rows.
     fn repeats_long(&mut self, rows: usize, algorithm: &Algorithm) -> Result<bool, BackendError> {
+        let before = self.before();
+        let Some(long) = &mut self.long else {
+            return Ok(false);
+        };
+        long.out.fill(before)?;
+        let operands = Operands {
+            x: long.x.pointer(),
+            weight: self.weight.data.pointer(),
+            out: long.out.pointer(),
+        };
         if !self.library.accepts(self.shape, rows, algorithm)? {
             return Ok(false);
         }
+        self.run(operands, rows, algorithm)?;
         let differing = Differing::new(self.products)?;
-        let operands = Operands {
-            x: self.long.x.pointer(),
-            weight: self.weight.data.pointer(),
-            out: self.long.out.pointer(),
-        };
-        let adds = [Some(&self.reference), self.reference_added.as_ref()];
-        for (add, reference) in [false, true].into_iter().zip(adds) {
-            let Some(reference) = reference else { continue };
-            self.long.out.fill(if add { ADDED_TO } else { 0xff })?;
-            self.run(operands, rows, algorithm, add)?;
-            for first in (0..rows).step_by(PERIOD) {
-                let at = operands.out + 4 * self.words(first) as u64;
-                let words = self.words(PERIOD.min(rows - first));
-                differing.count(reference.pointer(), at, words)?;
-            }
+        for first in (0..rows).step_by(PERIOD) {
+            let at = operands.out + 4 * self.words(first) as u64;
+            let words = self.words(PERIOD.min(rows - first));
+            differing.count(self.reference.pointer(), at, words)?;
         }
         differing.is_none()
     }
