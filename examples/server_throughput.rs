@@ -116,9 +116,11 @@ fn main() {
         served_model: None,
     };
     let identity = text.identity();
-    let mut engine =
-        HttpEngine::connect(specs, settings, identity, &Arc::new(text.tokenizer)).unwrap();
-    engine.probe(&runner::probe_material(&panels)).unwrap();
+    let tokenizer = Arc::new(text.tokenizer);
+    let mut engine = HttpEngine::connect(specs, settings, identity, &tokenizer).unwrap();
+    engine
+        .probe(&runner::probe_material(&panels, &tokenizer))
+        .unwrap();
     let recipe = Recipe::parse("SF").unwrap();
     let digest = protocol.sha256().unwrap();
     let manifest =

@@ -318,7 +318,7 @@ fn what_was_typed_wrong_is_refused() {
         (
             "--worker",
             "http://localhost:8000",
-            "expected auto, cpu or cuda",
+            "expected one: the server of --worker stores its cache in one way",
         ),
         ("--device", "1", "expected the cuda worker"),
         ("--device", "0,1", "expected the cuda worker"),

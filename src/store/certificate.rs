@@ -27,7 +27,7 @@ impl RunDir {
     /// [`StoreError::Newer`] for what a newer version wrote; [`StoreError::Name`].
     pub fn check_certificate(&self, name: &str) -> Result<(), StoreError> {
         check_name(name)?;
-        let path = self.path.join(format!("certificates/{name}.json"));
+        let path = self.path().join(format!("certificates/{name}.json"));
         document::check_overwrite(&path, CERTIFICATE_SCHEMA)
     }
 

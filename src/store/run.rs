@@ -17,8 +17,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::schema::{
-    CALIBRATION_SCHEMA, CERTIFICATE_SCHEMA, Calibration, Certificate, ENGAGEMENT_SCHEMA,
-    Engagement, FileDigest, MANIFEST_SCHEMA, Manifest, Record, sha256_hex,
+    CALIBRATION_SCHEMA, Calibration, ENGAGEMENT_SCHEMA, Engagement, FileDigest, MANIFEST_SCHEMA,
+    Manifest, Record, sha256_hex,
 };
 
 use super::StoreError;
