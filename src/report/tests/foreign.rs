@@ -36,7 +36,7 @@ fn server_run() -> ServerRun {
         serde_json::json!({
             "name": name, "arms": [name],
             "identity": {"url": "http://127.0.0.1:8080", "engine": "llama.cpp", "model": "tiny"},
-            "probe": {"thinking_switch": false, "reasoning": false},
+            "probe": {"thinking_switch": false, "reasoning": false, "prompt_cache_off": true},
         })
     };
     serde_json::from_value(serde_json::json!({
