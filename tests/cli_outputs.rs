@@ -182,13 +182,19 @@ fn what_an_earlier_run_left_does_not_survive_a_failure() {
     assert_eq!(certify("absent", &[]), 2);
     assert!(!report.exists() && !summary.exists());
     // Nothing is removed that a refusal could have kept, and no file that is read.
-    for target in ["junit=absent/report.xml", "json=kept/AD.json"] {
-        fs::write(&report, "before").unwrap();
+    for target in [
+        "junit=absent/report.xml",
+        "json=kept/AD.json",
+        "json=run/run.json",
+        "text=kept/SF.json",
+    ] {
+        fs::write(&report, "protocol before, worker cpu").unwrap();
         let more = ["--baseline", "kept/AD.json", "--write", target];
         assert_eq!(certify("run", &more), 2, "{target}");
-        assert_eq!(fs::read(&report).unwrap(), b"before");
+        assert_eq!(fs::read(&report).unwrap(), b"protocol before, worker cpu");
     }
-    assert!(world.kept("AD").exists());
+    assert!(world.kept("AD").exists() && world.kept("SF").exists());
+    assert!(world.root().join("run/run.json").exists());
     #[cfg(unix)]
     {
         fs::remove_file(&report).unwrap();

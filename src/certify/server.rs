@@ -93,11 +93,23 @@ pub(super) fn lack(
     found: &ServerEngagement,
     servers: Option<&ServerRun>,
 ) -> Option<String> {
-    if let Some(servers) = servers {
-        let lacks = same_words(servers, arm).into_iter();
-        if let Some(lack) = lacks.chain(not_native(servers, arm)).next() {
-            return Some(lack);
-        }
+    let Some(servers) = servers.filter(|servers| servers.of_arm(arm).is_some()) else {
+        return Some(format!("names no server of arm {arm}"));
+    };
+    let lacks = same_words(servers, arm).into_iter();
+    if let Some(lack) = lacks.chain(not_native(servers, arm)).next() {
+        return Some(lack);
+    }
+    let impossible = found
+        .differences
+        .iter()
+        .find(|(_, counts)| !is_possible(counts));
+    if let Some((control, counts)) = impossible {
+        return Some(format!(
+            "counts {} of {} records that differ from {control}, {} of them beyond noise, {} in \
+             which noise is alone: together they cannot be",
+            counts.differing, counts.records, counts.beyond_noise, counts.noise_alone
+        ));
     }
     if let Some(cache) = &found.reported
         && let Some(lack) = reported_lack(recipe, cache)
@@ -114,6 +126,12 @@ pub(super) fn lack(
     };
     (!holds)
         .then(|| "shows neither a reported format nor a difference from every control".to_owned())
+}
+
+/// Whether these can be counts of one comparison.
+fn is_possible(found: &RecordDifferences) -> bool {
+    let same = found.records.checked_sub(found.differing);
+    found.beyond_noise <= found.differing && same.is_some_and(|same| found.noise_alone <= same)
 }
 
 /// Whether records of the candidate differ from the control's by more than the control's differ from
@@ -202,12 +220,12 @@ fn unproved(arm: &str, differences: &BTreeMap<String, RecordDifferences>) -> Str
                 (0, _) => format!("none of {records} records differs from {control}"),
                 (_, 0) => format!(
                     "none of {records} records differs from {control}, but for {differing} in which \
-                     the control differs from itself as well"
+                     the first control differs from itself as well or was not asked twice"
                 ),
                 _ => format!(
-                    "{beyond_noise} of {records} records differ from {control} where native agreed \
-                     with itself and {noise_alone} the other way round: p = {:.2} of the sign test, \
-                     expected below {NOISE_ALPHA}",
+                    "{beyond_noise} of {records} records differ from {control} where the first \
+                     control agreed with itself and {noise_alone} the other way round: p = {:.4} of \
+                     the sign test, expected below {NOISE_ALPHA}",
                     sign_test(*beyond_noise, *noise_alone).greater.p
                 ),
             }

@@ -263,7 +263,7 @@ pub struct ServerEngagement {
 pub enum EngagementProof {
     /// The server reports the recipe's format, and records differ from every control's.
     ReportedAndObserved,
-    /// The server reports the recipe's format; against some control nothing differs.
+    /// It reports the recipe's format; for some control it is not shown that more than noise differs.
     Reported,
     /// The server reports nothing; records differ from every control's by more than its noise.
     ObservedDifference,

@@ -258,7 +258,7 @@ fn a_difference_within_the_noise_proves_nothing() {
     assert_eq!(verdict, json!(["not_established", "engagement_unproved"]));
     assert!(
         text.contains(
-            "33 of 113 records differ from native where native agreed with itself and 30"
+            "33 of 113 records differ from native where the first control agreed with itself and 30"
         ),
         "{text}"
     );

@@ -64,13 +64,12 @@ fn proof_caveat(found: &ServerEngagement) -> Option<String> {
     let counts = counts.join(", ");
     match found.proof {
         EngagementProof::ObservedDifference => Some(format!(
-            "observed_difference: the candidate's server reports no cache format. That the recipe \
-             was engaged rests on records that differ, {counts}, which another cause may have too."
+            "observed_difference: the candidate's server reports no cache format that is known. That \
+             the recipe was engaged rests on records that differ, {counts}, which another cause may have too."
         )),
         EngagementProof::Reported => Some(
-            "The candidate's server reports the recipe's formats, but against some control no more \
-             records differ than by that control's own noise: a quantised cache rarely leaves no \
-             trace."
+            "The candidate's server reports the recipe's formats, but against some control it is not \
+             shown that records differ by more than noise: a quantised cache rarely leaves no trace."
                 .to_owned(),
         ),
         EngagementProof::ReportedAndObserved | EngagementProof::None => None,

@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -76,9 +76,9 @@ impl FromStr for Target {
 }
 
 impl SummaryArgs {
-    /// Refuses files whose folder does not exist and files that are read as well, before anything
-    /// runs, and removes what an earlier run has left in place of the others: whoever finds a
-    /// report after a failure must not take it for this run's.
+    /// Refuses files whose folder does not exist and files that hold anything but an earlier report,
+    /// before anything runs, and removes earlier reports: whoever finds one after a failure must not
+    /// take it for this run's.
     ///
     /// # Errors
     /// Exit 2.
@@ -97,6 +97,16 @@ impl SummaryArgs {
             if read.iter().any(|other| is_same(other, path)) {
                 return Err(Failure::input(anyhow!(
                     "--write {}: found a file that this command reads, expected another one",
+                    path.display()
+                )));
+            }
+            if !is_replaceable(path).map_err(|error| {
+                let context = format!("--write {}: cannot be read", path.display());
+                Failure::input(anyhow::Error::new(error).context(context))
+            })? {
+                return Err(Failure::input(anyhow!(
+                    "--write {}: found a file that is no report of this tool, expected none, or an \
+                     earlier report",
                     path.display()
                 )));
             }
@@ -156,6 +166,22 @@ impl SummaryFormat {
 fn is_same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
     real(one).is_some_and(|one| Some(one) == real(other))
+}
+
+/// Whether nothing is lost with a file: there is none, it is empty, or an earlier report.
+fn is_replaceable(path: &Path) -> io::Result<bool> {
+    if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
+        return Ok(true);
+    }
+    let mut start = Vec::new();
+    fs::File::open(path)?.take(4096).read_to_end(&mut start)?;
+    let start = String::from_utf8_lossy(&start);
+    let is_json = start.contains(&format!("\"schema\": \"{}\"", report::SUMMARY_SCHEMA));
+    let is_xml = start.starts_with("<?xml") && start.contains("<testsuites name=\"kvassay ");
+    let is_text = start.starts_with("protocol ") && start.contains(", worker ");
+    let is_annotation = start.starts_with("::") && start.contains("title=kvassay");
+    let is_markdown = start.starts_with("## kvassay: ");
+    Ok(start.is_empty() || is_json || is_xml || is_text || is_annotation || is_markdown)
 }
 
 /// Removes a regular file; devices and links stay. What may be removed may be replaced.

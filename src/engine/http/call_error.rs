@@ -42,13 +42,13 @@ impl CallError {
         self.is_refusal() || is_reply
     }
 
-    /// Whether the server failed at this request for good, in whatever way: it may do so at every
-    /// request of the kind.
+    /// Whether the server fails at this request each time (500): it may do so at every request of
+    /// the kind. What a proxy or an overloaded server says (502, 503, 504) is no such answer.
     pub fn is_failure(&self) -> bool {
         matches!(
             self,
             CallError::Request {
-                status: Some(500..=599),
+                status: Some(500),
                 ..
             }
         )

@@ -161,7 +161,7 @@ impl Client {
         let value: Value = serde_json::from_slice(bytes)
             .map_err(|error| CallError::reply(format!("{url}: reply is no JSON: {error}")))?;
         match &self.key {
-            Some(key) if key.is_in(&String::from_utf8_lossy(bytes)) => {
+            Some(key) if key.is_in_value(&value) => {
                 let what = format!("{url}: the reply repeats the API key");
                 Err(CallError::reply(what))
             }

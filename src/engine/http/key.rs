@@ -3,6 +3,7 @@
 use std::fmt;
 
 use reqwest::header::HeaderValue;
+use serde_json::Value;
 
 /// What stands in the key's place wherever a server repeats it.
 const REDACTED: &str = "[API key]";
@@ -44,6 +45,18 @@ impl ApiKey {
 
     pub(super) fn header(&self) -> HeaderValue {
         self.header.clone()
+    }
+
+    /// Whether a string or a field's name holds the key: what could be carried on. Numbers are none.
+    pub(super) fn is_in_value(&self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.is_in(text),
+            Value::Array(items) => items.iter().any(|item| self.is_in_value(item)),
+            Value::Object(fields) => fields
+                .iter()
+                .any(|(name, item)| self.is_in(name) || self.is_in_value(item)),
+            _ => false,
+        }
     }
 
     /// `text` without the key, as it is or escaped as in JSON.

@@ -87,9 +87,7 @@ fn on_server(certificate: &Certificate) -> Vec<String> {
             "records differ from every control by more than noise"
         }
         _ if found.differences.is_empty() => "no records were compared",
-        EngagementProof::Reported | EngagementProof::None => {
-            "from some control records do not differ by more than noise"
-        }
+        EngagementProof::Reported | EngagementProof::None => "records were compared",
     };
     let counts = servers::differing(found);
     let counts = match counts.is_empty() {
@@ -103,8 +101,14 @@ fn on_server(certificate: &Certificate) -> Vec<String> {
     let conclusion = match (reported.contradicts(), found.proof) {
         (true, _) => Some("The recipe that is certified is not the one that the server reports."),
         (false, EngagementProof::ObservedDifference) => Some("What differs need not be the cache."),
-        (false, EngagementProof::None) => Some("Nothing proves it."),
-        (false, EngagementProof::Reported | EngagementProof::ReportedAndObserved) => None,
+        (false, EngagementProof::None) => Some(
+            "That proves nothing: a control's server says the same of its cache, or it is not shown \
+             that records differ by more than noise.",
+        ),
+        (false, EngagementProof::Reported) => {
+            Some("It is not shown that records differ from every control by more than noise.")
+        }
+        (false, EngagementProof::ReportedAndObserved) => None,
     };
     sentences.extend(conclusion.map(str::to_owned));
     sentences

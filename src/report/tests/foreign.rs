@@ -80,8 +80,9 @@ fn a_server_is_said_to_report_the_recipe_only_where_it_does() {
             Reported,
             0,
             format!(
-                "The server reports the recipe's formats; from some control records do not \
-                 differ by more than noise: {counts}, 0 of them beyond noise.\n"
+                "The server reports the recipe's formats; records were compared: {counts}, 0 of \
+                 them beyond noise.\n- It is not shown that records differ from every control by \
+                 more than noise.\n"
             ),
             "engagement reported by the server, not observed; 9 of 30",
         ),
@@ -115,8 +116,9 @@ fn a_server_is_said_to_report_the_recipe_only_where_it_does() {
             Unproved,
             0,
             format!(
-                "The server reports no cache format; from some control records do not differ by \
-                 more than noise: {counts}, 0 of them beyond noise.\n- Nothing proves it.\n"
+                "The server reports no cache format; records were compared: {counts}, 0 of them \
+                 beyond noise.\n- That proves nothing: a control's server says the same of its \
+                 cache, or it is not shown that records differ by more than noise.\n"
             ),
             "engagement unproved, the server reports no cache format; 9 of 30",
         ),

@@ -34,8 +34,12 @@ const ADDED_TO: u8 = 0x3c;
 /// Most bytes that the trial of a shape takes for a while.
 pub fn most_bytes(columns: usize, inner: usize) -> usize {
     let rows = COMPARED[COMPARED.len() - 1];
-    // Noise in f32 and in the weight's type; two outputs.
-    LONG_BYTES + rows * (inner * (4 + 4) + 2 * columns * 4)
+    // As for 16-bit outputs, of which the most are compared. Noise in f32 and in the weight's type;
+    // the reference and one more output.
+    let pieces = COMPARED_ROUNDED
+        .div_ceil(rows * columns.max(1))
+        .min(MOST_PIECES);
+    LONG_BYTES + rows * (pieces * inner * (4 + 4) + (pieces + 1) * columns * 4)
 }
 
 /// Algorithms run against each other on one shape.
@@ -123,7 +127,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Most rows at which algorithms were compared: longer passes are to be cut.
-    pub fn longest(&self) -> usize {
+    fn longest(&self) -> usize {
         self.long.as_ref().map_or(CUT, |long| long.rows)
     }
 
@@ -173,10 +177,13 @@ impl<'a> Trial<'a> {
             let mut tried: Vec<Algorithm> = Vec::new();
             let mut best: Option<(Duration, Algorithm)> = None;
             for algorithm in ranked[own].iter().copied().chain(others) {
-                if tried.contains(&algorithm) || !self.agrees(own, &algorithm)? {
+                if tried.contains(&algorithm) {
                     continue;
                 }
                 tried.push(algorithm);
+                if !self.agrees(own, &algorithm)? {
+                    continue;
+                }
                 if RANGES[own] > most {
                     // Too many rows to time: the library's order holds.
                     best = Some((Duration::ZERO, algorithm));
@@ -216,8 +223,15 @@ impl<'a> Trial<'a> {
     /// compared row counts of the range and its ends, at the most that are compared in short passes
     /// where it accepts those, and in a long pass.
     fn agrees(&mut self, own: usize, algorithm: &Algorithm) -> Result<bool, BackendError> {
+        // Passes that are longer than what can be compared are cut to that.
+        let longest = self.longest();
         let least = if own == 0 { 1 } else { RANGES[own - 1] + 1 };
-        for rows in [least, RANGES[own]] {
+        let end = match own + 1 == RANGES.len() {
+            true => LONGEST,
+            false => RANGES[own],
+        };
+        let ends = [least, end].map(|rows| rows.min(longest));
+        for rows in ends {
             if !self.library.accepts(self.shape, rows, algorithm)? {
                 return Ok(false);
             }
@@ -228,17 +242,12 @@ impl<'a> Trial<'a> {
         if !accepts || !self.repeats(most, algorithm)? {
             return Ok(false);
         }
-        let longest = self.longest();
-        let is_last = own + 1 == RANGES.len();
-        let ends = [least, if is_last { longest } else { RANGES[own] }];
         let inside = COMPARED.into_iter().filter(|&rows| range(rows) == own);
         for rows in ends.into_iter().chain(inside) {
-            // Passes that are longer than what can be compared are cut.
-            let repeats = rows > longest
-                || match rows <= most {
-                    true => self.repeats(rows, algorithm)?,
-                    false => self.repeats_long(rows, algorithm)?,
-                };
+            let repeats = match rows <= most {
+                true => self.repeats(rows, algorithm)?,
+                false => self.repeats_long(rows, algorithm)?,
+            };
             if !repeats {
                 return Ok(false);
             }
