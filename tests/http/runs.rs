@@ -195,7 +195,7 @@ fn engagement_is_reported_observed_or_unproved() {
     let (proof, verdict, text) = engaged(silent, Mock::new(Shape::Vllm));
     assert_eq!((proof.as_str(), &verdict), ("reported", &pass));
     assert!(
-        text.contains("no more records differ than by that control's own noise"),
+        text.contains("not shown that records differ by more than noise"),
         "{text}"
     );
 
