@@ -1,7 +1,5 @@
 //! Native against native.
 
-use std::collections::HashMap;
-
 use crate::schema::{AaResult, ArmRole, ManifestArm, PanelPlan, Record, RuleName};
 use crate::stats::clopper_pearson_upper;
 
@@ -76,8 +74,8 @@ fn on_panel(
     (first, second): (&ManifestArm, &ManifestArm),
 ) -> PanelAa {
     let (first, second) = (
-        by_case(trial, &first.arm, panel),
-        by_case(trial, &second.arm, panel),
+        trial.by_case(&first.arm, panel),
+        trial.by_case(&second.arm, panel),
     );
     let planned = trial.evidence.planned(gold);
     let mut found = PanelAa {
@@ -96,16 +94,6 @@ fn on_panel(
         }
     }
     found
-}
-
-fn by_case<'a>(trial: &Trial<'a>, arm: &str, panel: &str) -> HashMap<&'a str, &'a Record> {
-    let records = trial
-        .evidence_of(arm)
-        .map_or(&[][..], |found| found.on(panel));
-    records
-        .iter()
-        .map(|record| (record.case_sha256.as_str(), record))
-        .collect()
 }
 
 impl PanelAa {

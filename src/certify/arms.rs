@@ -1,7 +1,9 @@
 //! The candidate and its controls, as the protocol and the manifest name them.
 
+use std::collections::HashMap;
+
 use crate::recipe::{CacheShape, Recipe};
-use crate::schema::{ArmRole, Geometry, Manifest, ManifestArm, ProtocolModel};
+use crate::schema::{ArmRole, Geometry, Manifest, ManifestArm, ProtocolModel, Record};
 
 use super::evidence::{ArmEvidence, Evidence};
 use super::findings::Finding;
@@ -63,6 +65,16 @@ impl<'a> Trial<'a> {
     /// The evidence of an arm; `None` where it left nothing behind.
     pub fn evidence_of(&self, arm: &str) -> Option<&'a ArmEvidence> {
         self.evidence.arms.get(arm)
+    }
+
+    /// Records of an arm on a panel by the digest of their case.
+    pub fn by_case(&self, arm: &str, panel: &str) -> HashMap<&'a str, &'a Record> {
+        let found = self.evidence_of(arm);
+        let records = found.map_or(&[][..], |found| found.on(panel));
+        records
+            .iter()
+            .map(|record| (record.case_sha256.as_str(), record))
+            .collect()
     }
 
     /// Whether the certificate rests on what the arm `name` left behind.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::recipe::{Format, Recipe, format_of_server};
 use crate::schema::{
-    ArmRole, EngagementProof, LikelihoodDialect, Record, RecordDifferences, ReportedCache, Server,
+    ArmRole, EngagementProof, LikelihoodDialect, RecordDifferences, ReportedCache, Server,
     ServerEngagement, ServerRun,
 };
 use crate::stats::sign_test;
@@ -253,7 +253,7 @@ fn differences(
     let mut counts = RecordDifferences::default();
     let comparable = same_dialect(servers, &trial.arm.arm, arm);
     for (panel, gold) in &trial.evidence.panels {
-        let of = |arm: &str| by_case(trial, arm, panel);
+        let of = |arm: &str| trial.by_case(arm, panel);
         let (candidate, native) = (of(&trial.arm.arm), of(arm));
         let twice = once.zip(again).map(|(a, b)| (of(&a.arm), of(&b.arm)));
         for case in &gold.cases {
@@ -287,16 +287,6 @@ fn same_dialect(servers: &ServerRun, one: &str, other: &str) -> bool {
         Some(servers.of_arm(arm)?.probe.likelihood.as_ref()?.dialect)
     };
     dialect(one) == dialect(other)
-}
-
-fn by_case<'a>(trial: &Trial<'a>, arm: &str, panel: &str) -> BTreeMap<&'a str, &'a Record> {
-    let records = trial
-        .evidence_of(arm)
-        .map_or(&[][..], |found| found.on(panel));
-    records
-        .iter()
-        .map(|record| (record.case_sha256.as_str(), record))
-        .collect()
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ mod pump;
 pub mod reply;
 mod retry;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,13 +29,12 @@ use crate::schema::{
 };
 
 use super::{
-    ArmSetup, CaseError, Engine, EngineError, GenerateObserver, GenerateRequest, Generation,
-    Observer, Score, ScoreObserver, ScoreRequest,
+    ArmSetup, Engine, EngineError, GenerateObserver, GenerateRequest, Generation, Observer, Score,
+    ScoreObserver, ScoreRequest,
 };
 use asker::Asker;
-use client::CallError;
 use identity::Found;
-use pump::{Bounds, News};
+use pump::Bounds;
 use reply::Answer;
 
 pub use address::{AddressError, ServerUrl};
@@ -262,7 +260,6 @@ impl Engine for HttpEngine {
         let asker = self.endpoint().asker.clone();
         let list: Arc<[GenerateRequest]> = requests.into();
         let tokenizer = Arc::clone(&asker.tokenizer);
-        let mut ended = Ok(());
         let ask = move |index: usize, attempts: pump::Attempts<Answer>| {
             let (asker, list) = (asker.clone(), Arc::clone(&list));
             async move {
@@ -271,34 +268,21 @@ impl Engine for HttpEngine {
             }
         };
         let bounds = self.bounds(self.settings.concurrency);
-        pump::run(
+        let count = requests.len();
+        pump::observe(
             &self.runtime,
-            requests.len(),
+            count,
             bounds,
             ask,
-            &mut |news| match news {
-                News::Quiet => observer.tokens(0),
-                News::Attempt(index, failure) => {
-                    observer.attempt_failed(index, &failure);
-                    ControlFlow::Continue(())
-                }
-                News::Done(index, Err(CallError::Request { what, .. })) => {
-                    observer.generated(index, Err(CaseError(what)));
-                    observer.tokens(0)
-                }
-                News::Done(_, Err(CallError::Server(what))) => {
-                    ended = Err(EngineError::Worker(what));
-                    ControlFlow::Break(())
-                }
-                News::Done(index, Ok(answer)) => {
-                    let prompt = requests[index].prompt_ids.len() as u64;
-                    let output = output_tokens(&answer, &tokenizer);
-                    observer.generated(index, Ok(generation(answer)));
-                    observer.tokens(prompt + output)
-                }
+            observer,
+            |observer, index, outcome| {
+                let tokens = outcome.as_ref().map_or(0, |answer| {
+                    requests[index].prompt_ids.len() as u64 + output_tokens(answer, &tokenizer)
+                });
+                observer.generated(index, outcome.map(generation));
+                tokens
             },
-        );
-        ended
+        )
     }
 
     fn score(
@@ -323,34 +307,22 @@ impl Engine for HttpEngine {
             }
         };
         let bounds = self.bounds(self.windows(dialect));
-        let mut ended = Ok(());
-        pump::run(
+        let count = requests.len();
+        pump::observe(
             &self.runtime,
-            requests.len(),
+            count,
             bounds,
             ask,
-            &mut |news| match news {
-                News::Quiet => observer.tokens(0),
-                News::Attempt(index, failure) => {
-                    observer.attempt_failed(index, &failure);
-                    ControlFlow::Continue(())
-                }
-                News::Done(index, Err(CallError::Request { what, .. })) => {
-                    observer.scored(index, Err(CaseError(what)));
-                    observer.tokens(0)
-                }
-                News::Done(_, Err(CallError::Server(what))) => {
-                    ended = Err(EngineError::Worker(what));
-                    ControlFlow::Break(())
-                }
-                News::Done(index, Ok(nll_sum)) => {
-                    let tokens = requests[index].ids.len() as u64;
-                    observer.scored(index, Ok(Score { nll_sum, kv: None }));
-                    observer.tokens(tokens)
-                }
+            observer,
+            |observer, index, outcome| {
+                let tokens = outcome
+                    .as_ref()
+                    .map_or(0, |_| requests[index].ids.len() as u64);
+                let score = |nll_sum| Score { nll_sum, kv: None };
+                observer.scored(index, outcome.map(score));
+                tokens
             },
-        );
-        ended
+        )
     }
 }
 

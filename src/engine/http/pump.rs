@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::engine::FailedAttempt;
+use crate::engine::{CaseError, EngineError, FailedAttempt, Observer};
 
 use super::client::CallError;
 
@@ -74,10 +74,51 @@ pub(super) fn run<T, F, A>(
         sender,
         ask,
     ));
-    let mut hear_all = || listen(count, &window, &receiver, hear);
-    hear_all();
+    listen(count, &window, &receiver, hear);
     // Drops its tasks with it.
     dispatcher.abort();
+}
+
+/// [`run`] with an observer, which hears of attempts and of silence; `done` hands it each outcome and
+/// returns the tokens that were processed.
+///
+/// # Errors
+/// [`EngineError::Worker`] where a server ends the run.
+pub(super) fn observe<T, F, A, O>(
+    runtime: &Runtime,
+    count: usize,
+    bounds: Bounds,
+    ask: A,
+    observer: &mut O,
+    mut done: impl FnMut(&mut O, usize, Result<T, CaseError>) -> u64,
+) -> Result<(), EngineError>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, CallError>> + Send + 'static,
+    A: Fn(usize, Attempts<T>) -> F + Send + 'static,
+    O: Observer + ?Sized,
+{
+    let mut ended = Ok(());
+    run(runtime, count, bounds, ask, &mut |news| {
+        let (index, outcome) = match news {
+            News::Quiet => return observer.tokens(0),
+            News::Attempt(index, failure) => {
+                observer.attempt_failed(index, &failure);
+                return ControlFlow::Continue(());
+            }
+            News::Done(_, Err(CallError::Server(what))) => {
+                ended = Err(EngineError::Worker(what));
+                return ControlFlow::Break(());
+            }
+            News::Done(index, Err(CallError::Request { what, .. })) => {
+                (index, Err(CaseError(what)))
+            }
+            News::Done(index, Ok(value)) => (index, Ok(value)),
+        };
+        let tokens = done(observer, index, outcome);
+        observer.tokens(tokens)
+    });
+    ended
 }
 
 async fn dispatch<T, F, A>(
