@@ -7,7 +7,7 @@
 mod load;
 mod workspace;
 
-use crate::backend::{Backend, BackendError, CacheRow, Destination, HeadProjection};
+use crate::backend::{Backend, BackendError, CacheRow, Destination, HeadProjection, LayerPass};
 
 use super::ModelConfig;
 
@@ -80,7 +80,8 @@ impl<B: Backend> Decoder<B> {
     /// position, and the positions before them are stored already. Wanted indices ascend.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// What the backend reports; a number that could not be stored may be reported by
+    /// [`Backend::settle`] only.
     ///
     /// # Panics
     /// If `rows` and `ids` differ in length.
@@ -98,42 +99,68 @@ impl<B: Backend> Decoder<B> {
         }
         workspace.prepare(&self.backend, &self.config, rows)?;
         self.backend.embed(&self.embedding, ids, &mut workspace.x)?;
-        let mut kept = rows.to_vec();
-        for (index, layer) in self.layers.iter().enumerate() {
-            let to = Destination {
-                cache,
-                layer: index,
-                rows,
-            };
-            self.project_heads(layer, to, workspace)?;
-            if index + 1 == self.layers.len() {
-                // Beyond its keys and values, the last layer matters for the wanted rows only.
-                if wanted.is_empty() {
-                    self.backend.settle()?;
-                    return Ok(None);
-                }
-                if wanted.len() < rows.len() {
-                    workspace.narrow(&self.backend, wanted)?;
-                    kept = wanted.iter().map(|&row| rows[row]).collect();
-                }
-            }
-            self.attention(index, layer, &kept, cache, workspace)?;
-            self.mlp(layer, workspace)?;
+        if wanted.len() < rows.len() {
+            return self.forward_some(cache, rows, wanted, workspace);
         }
-        let logits = self.logits(kept.len(), workspace)?;
-        self.backend.settle()?;
-        Ok(Some(logits))
+        let rotary = [workspace.rotary.clone()];
+        let pass = LayerPass {
+            rows,
+            rotary: &rotary,
+        };
+        self.backend.layers(
+            &pass,
+            cache,
+            workspace,
+            |workspace| &mut workspace.x,
+            |cache, workspace| {
+                (0..self.layers.len()).try_for_each(|index| {
+                    self.project_heads(index, rows, cache, workspace)?;
+                    self.finish_layer(index, rows, cache, workspace)
+                })
+            },
+        )?;
+        self.logits(rows.len(), workspace).map(Some)
+    }
+
+    /// A pass of which not every row is wanted, from its embeddings on.
+    fn forward_some<'w>(
+        &self,
+        cache: &mut B::Cache,
+        rows: &[CacheRow],
+        wanted: &[usize],
+        workspace: &'w mut Workspace<B>,
+    ) -> Result<Option<&'w B::Tensor>, BackendError> {
+        let last = self.layers.len() - 1;
+        for index in 0..last {
+            self.project_heads(index, rows, cache, workspace)?;
+            self.finish_layer(index, rows, cache, workspace)?;
+        }
+        self.project_heads(last, rows, cache, workspace)?;
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        // Beyond its keys and values, the last layer matters for the wanted rows only.
+        workspace.narrow(&self.backend, wanted)?;
+        let kept: Vec<CacheRow> = wanted.iter().map(|&row| rows[row]).collect();
+        self.finish_layer(last, &kept, cache, workspace)?;
+        self.logits(kept.len(), workspace).map(Some)
     }
 
     /// Stores the layer's keys and values and leaves its queries in `workspace.q`.
     fn project_heads(
         &self,
-        layer: &Layer<B>,
-        to: Destination<'_, B>,
+        index: usize,
+        rows: &[CacheRow],
+        cache: &mut B::Cache,
         workspace: &mut Workspace<B>,
     ) -> Result<(), BackendError> {
         let backend = &self.backend;
-        let ws = workspace;
+        let (ws, layer) = (workspace, &self.layers[index]);
+        let to = Destination {
+            cache,
+            layer: index,
+            rows,
+        };
         let eps = self.config.rms_norm_eps;
         backend.rms_norm(&ws.x, &layer.input_norm, eps, &mut ws.normed)?;
         let heads = HeadProjection {
@@ -148,19 +175,19 @@ impl<B: Backend> Decoder<B> {
         backend.project_heads(&ws.normed, &heads, to, &mut ws.packed_heads, &mut ws.q)
     }
 
-    /// Adds the attention output of `workspace.q` to the residual stream.
-    fn attention(
+    /// Adds the attention output of `workspace.q`, then the gated MLP, to the residual stream.
+    fn finish_layer(
         &self,
         index: usize,
-        layer: &Layer<B>,
         rows: &[CacheRow],
         cache: &B::Cache,
         workspace: &mut Workspace<B>,
     ) -> Result<(), BackendError> {
         let backend = &self.backend;
-        let ws = workspace;
+        let (ws, layer) = (&mut *workspace, &self.layers[index]);
         backend.attend(cache, index, &ws.q, rows, &mut ws.attended)?;
-        layer.output.add_to(backend, &ws.attended, &mut ws.x)
+        layer.output.add_to(backend, &ws.attended, &mut ws.x)?;
+        self.mlp(layer, workspace)
     }
 
     /// Adds the gated MLP to the residual stream.

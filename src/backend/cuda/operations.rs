@@ -4,11 +4,12 @@ use super::attention::Attention;
 use super::cache::{CacheRoom, CudaCache};
 use super::device::{Purpose, launch};
 use super::product::Finish;
+use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, blocks, format_of, int};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
-    Backend, BackendError, CacheLayout, CacheRow, Destination, HeadProjection, Meter, RotaryTable,
-    TensorData, concatenated,
+    Backend, BackendError, CacheLayout, CacheRow, Destination, HeadProjection, LayerPass, Meter,
+    RotaryTable, TensorData, concatenated,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -268,6 +269,24 @@ impl Backend for CudaBackend {
         self.products
             .apply(x, heads.weight, packed, Finish::Round)?;
         self.split_heads(packed, heads, to, q)
+    }
+
+    fn layers<S>(
+        &self,
+        pass: &LayerPass<'_>,
+        cache: &mut CudaCache,
+        state: &mut S,
+        stream: impl Fn(&mut S) -> &mut CudaTensor,
+        run: impl Fn(&mut CudaCache, &mut S) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        let layers = Layers {
+            pass,
+            cache,
+            state,
+            stream,
+            run,
+        };
+        layers.start(self)
     }
 
     fn project_gated(
