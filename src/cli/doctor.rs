@@ -79,8 +79,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     if let Some(path) = &args.model {
         let files = model_source(path)?.open().map_err(model_failure)?;
         let geometry = files.identity().geometry;
+        let notes = files.config.notes().into_iter();
+        let notes: String = notes.map(|note| format!("; {note}")).collect();
         let found = format!(
-            "{}: {}, {} layers, {} KV heads of {}, context {}",
+            "{}: {}, {} layers, {} KV heads of {}, context {}{notes}",
             files.name,
             files.config.family.name(),
             geometry.layers,

@@ -159,6 +159,7 @@ impl Shard {
             let expected = "a safetensors header that fits the file";
             ModelError::invalid(file.path(), "header", e, expected)
         })?;
+        let metadata = with_asked_names(&file, metadata)?;
         Ok(Shard {
             file,
             metadata,
@@ -195,6 +196,36 @@ impl Shard {
         };
         check_finite(path, name, &data)?;
         Ok(data)
+    }
+}
+
+/// The header with the names by which tensors are asked for.
+fn with_asked_names(file: &FileBytes, metadata: Metadata) -> Result<Metadata, ModelError> {
+    let mut tensors = Vec::new();
+    for name in metadata.offset_keys() {
+        if let Some(info) = metadata.info(&name) {
+            tensors.push((asked_name(&name), info.clone()));
+        }
+    }
+    let names: BTreeSet<&String> = tensors.iter().map(|(name, _)| name).collect();
+    if names.len() < tensors.len() {
+        let expected = "no two names of the same tensor";
+        return Err(ModelError::invalid(file.path(), "header", "two", expected));
+    }
+    let expected = "a safetensors header that fits the file";
+    Metadata::new(metadata.metadata().clone(), tensors)
+        .map_err(|e| ModelError::invalid(file.path(), "header", e, expected))
+}
+
+/// The name by which a tensor is asked for: in a multimodal checkpoint those of the text part have
+/// a prefix before or behind `model`.
+fn asked_name(name: &str) -> String {
+    if let Some(own) = name.strip_prefix("language_model.") {
+        return own.to_owned();
+    }
+    match name.strip_prefix("model.language_model.") {
+        Some(own) => format!("model.{own}"),
+        None => name.to_owned(),
     }
 }
 
@@ -240,7 +271,7 @@ fn parse_index(path: &str, text: &[u8]) -> Result<BTreeMap<String, String>, Mode
     let mut files = BTreeMap::new();
     for (tensor, file) in listed {
         match file.as_str() {
-            Some(file) if is_plain(file) => files.insert(tensor.clone(), file.to_owned()),
+            Some(file) if is_plain(file) => files.insert(asked_name(tensor), file.to_owned()),
             _ => {
                 let what = format!("file of tensor `{tensor}`");
                 let expected = "the name of a .safetensors file in the same folder";

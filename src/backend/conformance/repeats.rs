@@ -2,8 +2,8 @@
 
 use super::{Suite, bits, noise, span};
 use crate::backend::{
-    Backend, BackendError, CacheLayout, CacheRow, Destination, HeadProjection, LayerPass,
-    RotaryTable, TensorData,
+    Backend, BackendError, CacheLayer, CacheLayout, CacheRow, Destination, HeadProjection,
+    LayerPass, RotaryTable, TensorData,
 };
 use crate::recipe::{NativeDtype, Recipe};
 
@@ -60,7 +60,7 @@ impl<B: Backend> Model<'_, B> {
                 weight: &self.heads[layer],
                 bias: None,
                 norms: None,
-                rotary: &state.table,
+                rotary: [&state.table; 2],
             };
             let to = Destination {
                 cache: &mut *cache,
@@ -154,6 +154,7 @@ fn table(positions: usize) -> RotaryTable {
         cos: noise(70, positions * HEAD_DIM / 2).into(),
         sin: noise(71, positions * HEAD_DIM / 2).into(),
         half: HEAD_DIM / 2,
+        head_dim: HEAD_DIM,
     }
 }
 
@@ -186,9 +187,7 @@ impl<B: Backend> Suite<'_, B> {
         };
         let recipe = Recipe::parse(recipe).expect("a recipe");
         let layout = CacheLayout {
-            layers: LAYERS,
-            kv_heads: KV_HEADS,
-            head_dim: HEAD_DIM,
+            layers: vec![CacheLayer::new(KV_HEADS, HEAD_DIM); LAYERS],
             native,
             slots: 4,
             slot_tokens: 1100,

@@ -24,6 +24,7 @@ mod ptx;
 mod readout;
 mod recording;
 mod rows;
+mod rowwise;
 mod self_test;
 mod staging;
 mod survey;

@@ -93,7 +93,7 @@ impl LocalEngine<CudaBackend> {
         let tokens = files.config.context.min(longest).max(1);
         let (config, weights) = (&files.config, files.weights.as_ref());
         let expected = Expected {
-            head_dim: config.head_dim,
+            head_dim: config.layers.first().map_or(0, |layer| layer.head_dim),
             native: config.native_dtype,
             exact: weights.element_bytes(FIRST_PROJECTION) == size_of::<f32>() as u64,
         };

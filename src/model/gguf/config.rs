@@ -1,10 +1,11 @@
 //! Metadata of a GGUF file to a [`ModelConfig`].
 
+use crate::backend::Activation;
 use crate::recipe::NativeDtype;
 
 use super::super::file_bytes::FileBytes;
-use super::super::hf_config::{check_geometry, rope::yarn_mscale};
-use super::super::{Family, ModelConfig, ModelError, Rope, RopeScaling};
+use super::super::hf_config::{MAX_LAYERS, check_geometry, rope::yarn_mscale};
+use super::super::{Family, LayerConfig, ModelConfig, ModelError, Rope, RopeScaling};
 use super::dequantize::dequantize;
 use super::value::Value;
 use super::{Header, Metadata};
@@ -15,12 +16,22 @@ const THETA: f64 = 10_000.0;
 /// Per-dimension divisors of the rotary frequencies.
 pub(super) const ROPE_FREQUENCIES: &str = "rope_freqs.weight";
 
+/// Window of the layers that have one.
+const SLIDING_WINDOW: &str = "attention.sliding_window";
+
+/// Every how many layers of Gemma 3 one has no window.
+const GEMMA_PATTERN: usize = 6;
+
+/// Layers of the Gemma 3 model whose scores are divided by the root of what the hidden size gives
+/// per head, not of the width of heads: files name neither, readers tell it by its depth.
+const GEMMA_27B_LAYERS: usize = 62;
+
 /// Keys (after the architecture) that change the forward pass in ways that are not applied;
 /// allowed only when absent, 0 or false.
 const REFUSED: [&str; 12] = [
     "expert_count",
     "expert_used_count",
-    "attention.sliding_window",
+    SLIDING_WINDOW,
     "attention.clamp_kqv",
     "attention.max_alibi_bias",
     "attention.scale",
@@ -44,38 +55,54 @@ struct Keys<'a> {
 /// Names the file and the key that is missing, wrong, or asks for what is not applied.
 pub(crate) fn config(file: &FileBytes, header: &Header) -> Result<ModelConfig, ModelError> {
     let (family, keys) = architecture(&header.metadata)?;
-    keys.refuse_unapplied()?;
+    keys.refuse_unapplied(family)?;
     refuse_split(&header.metadata)?;
     let heads = keys.required("attention.head_count")?;
     let hidden_size = keys.required("embedding_length")?;
     let context = keys.required("context_length")?;
     let head_dim = keys.head_dim(hidden_size, heads)?;
     let has = |name: &str| header.tensors.contains_key(name);
+    let kv_heads = keys.uniform("attention.head_count_kv")?.unwrap_or(heads);
+    let layers = vec![LayerConfig::new(heads, kv_heads, head_dim); keys.layers()?];
+    let rope = Rope::new(
+        keys.positive("rope.freq_base")?.unwrap_or(THETA),
+        keys.rope_scaling(file, header, head_dim, context)?,
+    );
+    let gemma = family == Family::Gemma3;
+    let (layers, ropes) = match family {
+        Family::Gemma3 => keys.gemma_layers(layers, rope, hidden_size)?,
+        _ => (layers, vec![rope]),
+    };
     let config = ModelConfig {
         family,
-        layers: keys.required("block_count")?,
+        layers,
         hidden_size,
         intermediate_size: keys.uniform("feed_forward_length")?.ok_or_else(|| {
             let key = keys.key("feed_forward_length");
             keys.metadata.wrong(&key, "nothing", "a whole number")
         })?,
-        heads,
-        kv_heads: keys.uniform("attention.head_count_kv")?.unwrap_or(heads),
-        head_dim,
         vocab_size: header
             .metadata
             .required_strings("tokenizer.ggml.tokens")?
             .len(),
         context,
         rms_norm_eps: keys.epsilon()?,
-        rope: Rope {
-            theta: keys.positive("rope.freq_base")?.unwrap_or(THETA),
-            scaling: keys.rope_scaling(file, header, head_dim, context)?,
-        },
+        ropes,
         qkv_bias: has("blk.0.attn_q.bias"),
         attention_output_bias: has("blk.0.attn_output.bias"),
         mlp_bias: has("blk.0.ffn_gate.bias"),
-        qk_norm: family == Family::Qwen3,
+        qk_norm: gemma || family == Family::Qwen3,
+        fused_projections: false,
+        output_norms: gemma,
+        // These files hold norm weights as they multiply.
+        norms_less_one: false,
+        activation: if gemma {
+            Activation::GeluTanh
+        } else {
+            Activation::Silu
+        },
+        embedding_scale: gemma.then(|| (hidden_size as f32).sqrt()),
+        text_part_of: None,
         tied_embeddings: !has("output.weight"),
         native_dtype: NativeDtype::F16,
         suppressed: Vec::new(),
@@ -95,7 +122,7 @@ fn refuse_split(metadata: &Metadata) -> Result<(), ModelError> {
 
 fn architecture(metadata: &Metadata) -> Result<(Family, Keys<'_>), ModelError> {
     let key = "general.architecture";
-    let known = "`llama`, `qwen2` or `qwen3`";
+    let known = "`llama`, `qwen2`, `qwen3` or `gemma3`";
     let name = metadata
         .str(key)?
         .ok_or_else(|| metadata.wrong(key, "nothing", known))?;
@@ -103,6 +130,7 @@ fn architecture(metadata: &Metadata) -> Result<(Family, Keys<'_>), ModelError> {
         "llama" => Family::Llama,
         "qwen2" => Family::Qwen2,
         "qwen3" => Family::Qwen3,
+        "gemma3" => Family::Gemma3,
         _ => return Err(metadata.unsupported(key)),
     };
     let keys = Keys {
@@ -121,12 +149,51 @@ impl Keys<'_> {
         self.metadata.required_usize(&self.key(name))
     }
 
+    /// Windows and rotary embeddings of Gemma 3: every sixth layer sees all tokens and is scaled,
+    /// the others have a window and a base of their own.
+    fn gemma_layers(
+        &self,
+        mut layers: Vec<LayerConfig>,
+        global: Rope,
+        hidden_size: usize,
+    ) -> Result<(Vec<LayerConfig>, Vec<Rope>), ModelError> {
+        let window = match self.metadata.u32(&self.key(SLIDING_WINDOW))? {
+            Some(0) | None => None,
+            Some(window) => Some(window as usize),
+        };
+        let pattern = self.uniform("attention.sliding_window_pattern")?;
+        let pattern = pattern.unwrap_or(GEMMA_PATTERN).max(1);
+        let local = self.positive("rope.freq_base_swa")?.unwrap_or(THETA);
+        let count = layers.len();
+        for (at, layer) in layers.iter_mut().enumerate() {
+            if !(at + 1).is_multiple_of(pattern) {
+                (layer.window, layer.rope) = (window, 1);
+            }
+            if count == GEMMA_27B_LAYERS {
+                layer.score_divisor = (hidden_size as f32 / layer.heads as f32).sqrt();
+            }
+        }
+        let ropes = vec![global, Rope::new(local, RopeScaling::Default)];
+        Ok((layers, ropes))
+    }
+
+    fn layers(&self) -> Result<usize, ModelError> {
+        let layers = self.required("block_count")?;
+        if layers > MAX_LAYERS {
+            let expected = format!("at most {MAX_LAYERS}");
+            let key = self.key("block_count");
+            return Err(self.metadata.wrong(&key, layers, expected));
+        }
+        Ok(layers)
+    }
+
     fn positive(&self, name: &str) -> Result<Option<f64>, ModelError> {
         self.metadata.positive(&self.key(name))
     }
 
-    fn refuse_unapplied(&self) -> Result<(), ModelError> {
-        for name in REFUSED {
+    fn refuse_unapplied(&self, family: Family) -> Result<(), ModelError> {
+        let is_applied = |name: &str| family == Family::Gemma3 && name == SLIDING_WINDOW;
+        for name in REFUSED.into_iter().filter(|name| !is_applied(name)) {
             let key = self.key(name);
             match self.metadata.get(&key) {
                 None | Some(Value::Uint(0) | Value::Int(0) | Value::Bool(false)) => {}
