@@ -9,6 +9,7 @@ mod layout;
 mod pool;
 mod room;
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::device::{Buffer, Device, Purpose, launch};
@@ -170,14 +171,18 @@ impl CudaCache {
     }
 
     /// Makes sure that a page exists for every row, and that the device knows it; the rows count as
-    /// stored from then on.
+    /// stored in `layers` from then on.
     ///
     /// # Errors
     /// [`BackendError::Device`] where memory is out.
     ///
     /// # Panics
     /// Where a row lies beyond its slot or leaves a gap.
-    pub fn reserve(&mut self, layer: usize, rows: &[CacheRow]) -> Result<(), BackendError> {
+    pub fn reserve(
+        &mut self,
+        layers: Range<usize>,
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError> {
         for row in rows {
             let CacheRow { slot, position } = *row;
             let most = self.slot_tokens;
@@ -198,25 +203,20 @@ impl CudaCache {
             self.table.changed = false;
         }
         for &CacheRow { slot, position } in rows {
-            let tokens = &mut self.slots[slot].tokens[layer];
-            assert!(
-                position <= *tokens,
-                "a gap before position {position} of slot {slot}"
-            );
-            *tokens = (*tokens).max(position + 1);
+            for tokens in &mut self.slots[slot].tokens[layers.clone()] {
+                assert!(
+                    position <= *tokens,
+                    "a gap before position {position} of slot {slot}"
+                );
+                *tokens = (*tokens).max(position + 1);
+            }
         }
         Ok(())
     }
 
-    /// The same for every layer.
-    ///
-    /// # Errors
-    /// As [`CudaCache::reserve`].
-    ///
-    /// # Panics
-    /// As there.
-    pub fn reserve_all(&mut self, rows: &[CacheRow]) -> Result<(), BackendError> {
-        (0..self.sides.len()).try_for_each(|layer| self.reserve(layer, rows))
+    /// Number of layers.
+    pub fn layers(&self) -> usize {
+        self.sides.len()
     }
 
     /// Forgets a slot's tokens from `tokens` on. Pages that become empty return to the pool.

@@ -57,7 +57,7 @@ impl CudaBackend {
         [k, v]: [u64; 2],
         turned: usize,
     ) -> Result<StoreArguments, BackendError> {
-        cache.reserve(layer, rows)?;
+        cache.reserve(layer..layer + 1, rows)?;
         let shape = cache.layer(layer);
         let places = self.kept.rows(&self.kernels.device, rows)?;
         let (table, pages_per_slot) = cache.table();
