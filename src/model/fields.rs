@@ -49,6 +49,21 @@ impl<'a> Fields<'a> {
         self.map.get(name).filter(|value| !value.is_null())
     }
 
+    /// The file.
+    pub(crate) fn path(&self) -> &'a str {
+        self.path
+    }
+
+    /// Whether there is no field.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// Names of the fields.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.map.keys().map(String::as_str)
+    }
+
     /// An object within this one.
     pub(crate) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, ModelError> {
         let read = |value: &'a Value| value.as_object().map(|map| Fields::new(self.path, map));

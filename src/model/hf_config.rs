@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::recipe::NativeDtype;
 
 use super::fields::{Fields, parse_object, short};
-use super::{Family, ModelConfig, ModelError};
+use super::{Family, ModelConfig, ModelError, quantised};
 
 /// Head width of Qwen3 where its config names none.
 const QWEN3_HEAD_DIM: usize = 128;
@@ -24,9 +24,7 @@ const MAX_LAYERS: usize = 1024;
 
 /// Fields that change the forward pass in ways that are not applied; allowed only when absent,
 /// `null`, `false`, 0 or empty.
-const REFUSED: [&str; 14] = [
-    "quantization_config",
-    "compression_config",
+const REFUSED: [&str; 12] = [
     "use_sliding_window",
     "attn_logit_softcapping",
     "final_logit_softcapping",
@@ -72,6 +70,8 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     let fields = Fields::new(path, &map);
     let family = family(fields)?;
     refuse_unapplied(fields, family)?;
+    // How weights are stored is read beside them; what is not applied is refused here already.
+    quantised::of_config(fields)?;
     let heads = fields.required_usize("num_attention_heads")?;
     let hidden_size = fields.required_usize("hidden_size")?;
     let context = fields.required_usize("max_position_embeddings")?;

@@ -1,0 +1,590 @@
+use std::collections::BTreeMap;
+
+use ::safetensors::tensor::Dtype;
+use half::{bf16, f16};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::config::{AwqOrder, ByteKind, Form, Granularity};
+use super::*;
+use crate::backend::TensorData;
+use crate::recipe::ByteFormat;
+
+/// Tensors of a file: type, shape, content.
+type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+
+fn lookup(tensors: &Tensors) -> impl Fn(&str) -> Option<Stored<'_>> {
+    |name| {
+        let (dtype, shape, bytes) = tensors.get(name)?;
+        Some(Stored {
+            path: "model.safetensors",
+            dtype: *dtype,
+            shape,
+            bytes,
+        })
+    }
+}
+
+fn parse(config: Value) -> Result<Option<Quantisation>, ModelError> {
+    let config = json!({"dtype": "bfloat16", "quantization_config": config});
+    of_text("config.json", config.to_string().as_bytes())
+}
+
+fn parsed(config: Value) -> Quantisation {
+    parse(config).unwrap().unwrap()
+}
+
+fn found(quantisation: &Quantisation, tensors: &Tensors) -> Result<Found, ModelError> {
+    find(
+        quantisation,
+        tensors.keys().map(String::as_str),
+        &lookup(tensors),
+    )
+}
+
+/// Bytes from a counter.
+fn noise(count: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2).wrapping_add(1);
+    let mut next = || {
+        state = state
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 56) as u8
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Halves of moderate size.
+fn scales(count: usize, seed: u64) -> Vec<u8> {
+    let bytes = noise(count, seed);
+    bytes
+        .iter()
+        .flat_map(|&byte| f16::from_f32((f32::from(byte) + 1.0) / 977.0).to_le_bytes())
+        .collect()
+}
+
+fn half_at(bytes: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f32()
+}
+
+/// Code number `at` of 4 bits, low ones first.
+fn code_at(bytes: &[u8], at: usize) -> i32 {
+    i32::from((bytes[at / 2] >> (4 * (at % 2))) & 0xf)
+}
+
+fn awq(order: &str, group: usize) -> Quantisation {
+    parsed(json!({"quant_method": "awq", "bits": 4, "group_size": group, "version": order}))
+}
+
+const SHAPE: [usize; 2] = [264, 96];
+
+fn loaded(quantisation: &Quantisation, tensors: &Tensors) -> Vec<f32> {
+    let found = found(quantisation, tensors).unwrap();
+    assert_eq!(found.parts.len(), tensors.len(), "{:?}", found.parts);
+    let matrix = &found.matrices["m.weight"];
+    assert_eq!(matrix.shape, SHAPE);
+    let data = matrix.load(NumberType::Bf16, &lookup(tensors)).unwrap();
+    assert!(matches!(data, TensorData::Bf16(_)));
+    data.into_f32()
+}
+
+fn check(found: &[f32], expected: impl Fn(usize, usize) -> f32) {
+    for (at, number) in found.iter().enumerate() {
+        let (row, column) = (at / SHAPE[1], at % SHAPE[1]);
+        let expected = bf16::from_f32(expected(row, column)).to_f32();
+        assert_eq!(*number, expected, "row {row}, column {column}");
+    }
+}
+
+/// More rows than a thread takes, in the order in which AutoAWQ interleaves them.
+#[test]
+fn gemm_order_interleaves_outputs() {
+    let ([rows, columns], group) = (SHAPE, 32);
+    let groups = columns / group;
+    let (codes, zeros) = (noise(rows / 2 * columns, 1), noise(groups * rows / 2, 2));
+    let scale = scales(groups * rows, 3);
+    let words = |lines: usize, bytes: &Vec<u8>| (Dtype::I32, vec![lines, rows / 8], bytes.clone());
+    let tensors = Tensors::from([
+        ("m.qweight".to_owned(), words(columns, &codes)),
+        ("m.qzeros".to_owned(), words(groups, &zeros)),
+        (
+            "m.scales".to_owned(),
+            (Dtype::F16, vec![groups, rows], scale.clone()),
+        ),
+    ]);
+    const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
+    let code = |bytes: &[u8], line: usize, row: usize| {
+        let place = ORDER.iter().position(|&output| output == row % 8).unwrap();
+        code_at(bytes, line * rows + row / 8 * 8 + place)
+    };
+    check(&loaded(&awq("GEMM", group), &tensors), |row, column| {
+        let line = column / group;
+        let whole = code(&codes, column, row) - code(&zeros, line, row);
+        whole as f32 * half_at(&scale, line * rows + row)
+    });
+}
+
+/// Rows of zero points and scales are longer than the groups are many.
+#[test]
+fn gemv_order_pads_zero_points() {
+    let [rows, columns] = SHAPE;
+    for (group, words) in [(32, 4), (16, 4), (96, 2)] {
+        let codes = noise(rows * columns / 2, 4);
+        let (zeros, scale) = (noise(rows * words * 4, 5), scales(rows * words * 8, 6));
+        let tensors = Tensors::from([
+            (
+                "m.qweight".to_owned(),
+                (Dtype::I32, vec![rows, columns / 8], codes.clone()),
+            ),
+            (
+                "m.qzeros".to_owned(),
+                (Dtype::I32, vec![rows, words], zeros.clone()),
+            ),
+            (
+                "m.scales".to_owned(),
+                (Dtype::F16, vec![rows, words * 8], scale.clone()),
+            ),
+        ]);
+        check(&loaded(&awq("gemv", group), &tensors), |row, column| {
+            let at = row * words * 8 + column / group;
+            let whole = code_at(&codes, row * columns + column) - code_at(&zeros, at);
+            whole as f32 * half_at(&scale, at)
+        });
+    }
+}
+
+fn packed_config(bits: u32, symmetric: bool) -> Value {
+    json!({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {
+        "group_0": {"targets": ["Linear"], "weights": {"num_bits": bits, "type": "int",
+            "strategy": "group", "group_size": 32, "symmetric": symmetric}}}})
+}
+
+fn written_shape() -> (Dtype, Vec<usize>, Vec<u8>) {
+    let sides = SHAPE.iter().flat_map(|&side| (side as i64).to_le_bytes());
+    (Dtype::I64, vec![2], sides.collect())
+}
+
+#[test]
+fn packed_words_hold_codes_of_both_widths_and_zero_points_of_every_kind() {
+    let [rows, columns] = SHAPE;
+    let groups = columns / 32;
+    for bits in [4u32, 8] {
+        let codes = noise(rows * columns * bits as usize / 8, 7);
+        let scale = scales(rows * groups, 8);
+        let words = rows * bits as usize / 32;
+        let signed: Vec<u8> = noise(rows * groups, 9)
+            .iter()
+            .map(|byte| (byte % (1 << (bits - 1))).wrapping_sub(1 << (bits - 2)))
+            .collect();
+        let packed = noise(words * groups * 4, 10);
+        let code = |at: usize| match bits {
+            4 => code_at(&codes, at),
+            _ => i32::from(codes[at]),
+        };
+        let mut tensors = Tensors::from([
+            (
+                "m.weight_packed".to_owned(),
+                (
+                    Dtype::I32,
+                    vec![rows, columns * bits as usize / 32],
+                    codes.clone(),
+                ),
+            ),
+            (
+                "m.weight_scale".to_owned(),
+                (Dtype::F16, vec![rows, groups], scale.clone()),
+            ),
+            ("m.weight_shape".to_owned(), written_shape()),
+        ]);
+        let scale_of = |row: usize, column: usize| half_at(&scale, row * groups + column / 32);
+        let half = 1 << (bits - 1);
+        check(
+            &loaded(&parsed(packed_config(bits, true)), &tensors),
+            |row, column| (code(row * columns + column) - half) as f32 * scale_of(row, column),
+        );
+        let asymmetric = parsed(packed_config(bits, false));
+        let zeros = (Dtype::I8, vec![rows, groups], signed.clone());
+        tensors.insert("m.weight_zero_point".to_owned(), zeros);
+        check(&loaded(&asymmetric, &tensors), |row, column| {
+            let zero = i32::from(signed[row * groups + column / 32] as i8) + half;
+            (code(row * columns + column) - zero) as f32 * scale_of(row, column)
+        });
+        let zeros = (Dtype::I32, vec![words, groups], packed.clone());
+        tensors.insert("m.weight_zero_point".to_owned(), zeros);
+        let per_word = 32 / bits as usize;
+        check(&loaded(&asymmetric, &tensors), |row, column| {
+            let word = (row / per_word * groups + column / 32) * 4;
+            let zero = match bits {
+                4 => code_at(&packed[word..], row % per_word),
+                _ => i32::from(packed[word + row % per_word]),
+            };
+            (code(row * columns + column) - zero) as f32 * scale_of(row, column)
+        });
+    }
+}
+
+/// Tiles that end within a thread's rows, reach beyond them, and do not divide the matrix.
+#[test]
+fn bytes_take_the_scale_of_their_tile() {
+    let [rows, columns] = SHAPE;
+    let bytes: Vec<u8> = noise(rows * columns, 11)
+        .iter()
+        .map(|byte| byte & 0xf7)
+        .collect();
+    let block = |sides: [usize; 2]| (Granularity::Block(sides), sides);
+    for (scale, tile) in [
+        (Granularity::Tensor, SHAPE),
+        (Granularity::Channel, [1, columns]),
+        (Granularity::Group(24), [1, 24]),
+        block([128, 64]),
+        block([48, 40]),
+        block([200, 7]),
+    ] {
+        let grid = [rows.div_ceil(tile[0]), columns.div_ceil(tile[1])];
+        let numbers = scales(grid[0] * grid[1], 12);
+        for (kind, dtype) in [
+            (ByteKind::E4m3, Dtype::F8_E4M3),
+            (ByteKind::Int8, Dtype::I8),
+        ] {
+            let quantisation = Quantisation {
+                forms: vec![Form::Bytes { kind, scale }],
+                ..awq("gemm", 128)
+            };
+            let shape = if tile == SHAPE {
+                Vec::new()
+            } else {
+                grid.to_vec()
+            };
+            let tensors = Tensors::from([
+                (
+                    "m.weight".to_owned(),
+                    (dtype, SHAPE.to_vec(), bytes.clone()),
+                ),
+                (
+                    "m.weight_scale_inv".to_owned(),
+                    (Dtype::F16, shape, numbers.clone()),
+                ),
+            ]);
+            check(&loaded(&quantisation, &tensors), |row, column| {
+                let byte = bytes[row * columns + column];
+                let value = match kind {
+                    ByteKind::E4m3 => ByteFormat::E4m3.table()[usize::from(byte)],
+                    ByteKind::Int8 => f32::from(byte as i8),
+                };
+                value * half_at(&numbers, row / tile[0] * grid[1] + column / tile[1])
+            });
+        }
+    }
+}
+
+#[test]
+fn settings_that_are_not_applied_are_named() {
+    let compressed = |changes: Value| {
+        let mut config = packed_config(4, true);
+        let weights = &mut config["config_groups"]["group_0"]["weights"];
+        for (name, value) in changes.as_object().unwrap() {
+            weights[name] = value.clone();
+        }
+        config
+    };
+    for (config, named) in [
+        (
+            json!({"quant_method": "gptq", "bits": 4}),
+            "quant_method = \"gptq\"",
+        ),
+        (json!({"quant_method": "awq", "bits": 3}), "bits = 3"),
+        (
+            json!({"quant_method": "awq", "bits": 4, "version": "gemv_fast"}),
+            "version = \"gemv_fast\"",
+        ),
+        (
+            json!({"quant_method": "awq", "bits": 4, "zero_point": false}),
+            "zero_point = false",
+        ),
+        (
+            json!({"quant_method": "fp8", "fmt": "e5m2"}),
+            "fmt = \"e5m2\"",
+        ),
+        (
+            json!({"quant_method": "modelopt", "quant_algo": "NVFP4"}),
+            "quant_algo = \"NVFP4\"",
+        ),
+        (
+            compressed(json!({"actorder": "group"})),
+            "group_0.weights.actorder = \"group\"",
+        ),
+        (compressed(json!({"num_bits": 3})), "weights of 3 bits"),
+        (
+            compressed(json!({"strategy": "tensor_group"})),
+            "strategy = \"tensor_group\"",
+        ),
+        (
+            compressed(json!({"dynamic": true})),
+            "weights.dynamic = true",
+        ),
+    ] {
+        match parse(config) {
+            Err(ModelError::Unsupported { path, what }) => {
+                assert_eq!(path, "config.json");
+                let start = what.starts_with("quantization_config.");
+                assert!(start && what.contains(named), "{what}");
+            }
+            other => panic!("{named}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn wrong_settings_name_the_field() {
+    for (config, field) in [
+        (json!({"bits": 4}), "quantization_config.quant_method"),
+        (
+            json!({"quant_method": "awq", "bits": "four"}),
+            "quantization_config.bits",
+        ),
+        (
+            json!({"quant_method": "fp8", "weight_block_size": [128]}),
+            "quantization_config.weight_block_size",
+        ),
+        (
+            json!({"quant_method": "compressed-tensors"}),
+            "quantization_config.config_groups",
+        ),
+        (
+            json!({"quant_method": "awq", "bits": 4, "modules_to_not_convert": [1]}),
+            "quantization_config.modules_to_not_convert",
+        ),
+    ] {
+        let message = parse(config).unwrap_err().to_string();
+        let start = format!("config.json: field `{field}`: found ");
+        assert!(message.starts_with(&start), "{message}");
+    }
+}
+
+#[test]
+fn other_places_and_empty_objects() {
+    let parse = |config: Value| of_text("config.json", config.to_string().as_bytes()).unwrap();
+    assert_eq!(parse(json!({})), None);
+    assert_eq!(parse(json!({"quantization_config": {}})), None);
+    let fp8 = json!({"quant_method": "fp8", "activation_scheme": "static"});
+    let top = parse(json!({"quantization_config": fp8, "text_config": {"dtype": "float16"}}));
+    let inner = parse(json!({"text_config": {"dtype": "float16", "quantization_config": fp8}}));
+    assert_eq!(top, inner);
+    let top = top.unwrap();
+    assert_eq!(top.numbers, NumberType::F16);
+    assert_eq!(top.activations.as_deref(), Some("e4m3, static scales"));
+    let forms: Vec<String> = top.forms.iter().map(Form::to_string).collect();
+    assert_eq!(
+        forms,
+        ["E4M3, one scale per tensor", "E4M3, one scale per row"]
+    );
+    let order = AwqOrder::Gemm;
+    assert_eq!(
+        awq("gemm", 64).forms,
+        [Form::Awq {
+            order,
+            group: Some(64)
+        }]
+    );
+}
+
+#[test]
+fn modules_left_out_are_known_by_their_names() {
+    let ignoring = |names: &[&str]| Quantisation {
+        ignored: names.iter().map(|&name| name.to_owned()).collect(),
+        ..awq("gemm", 128)
+    };
+    let module = "model.layers.1.self_attn.q_proj";
+    for name in [
+        "model.layers.1",
+        "q_proj",
+        module,
+        "re:.*q_proj",
+        "re:model[.]layers",
+        "model*",
+    ] {
+        assert!(ignoring(&[name]).ignores(module), "{name}");
+    }
+    for name in ["model.layers.11", "proj", "re:q_proj", "lm_head"] {
+        assert!(!ignoring(&[name]).ignores(module), "{name}");
+    }
+}
+
+fn gemm_tensors() -> Tensors {
+    Tensors::from([
+        (
+            "m.qweight".to_owned(),
+            (Dtype::I32, vec![64, 2], noise(512, 1)),
+        ),
+        (
+            "m.qzeros".to_owned(),
+            (Dtype::I32, vec![2, 2], noise(16, 2)),
+        ),
+        (
+            "m.scales".to_owned(),
+            (Dtype::F16, vec![2, 16], scales(32, 3)),
+        ),
+    ])
+}
+
+#[test]
+fn parts_that_do_not_fit_are_named() {
+    let refusal = |change: &dyn Fn(&mut Tensors)| {
+        let mut tensors = gemm_tensors();
+        change(&mut tensors);
+        found(&awq("gemm", 32), &tensors).unwrap_err().to_string()
+    };
+    let message = refusal(&|tensors| drop(tensors.remove("m.qzeros")));
+    assert!(
+        message.contains("tensor `m.qzeros`: found nothing, expected shape [2, 2]"),
+        "{message}"
+    );
+    let message = refusal(&|tensors| tensors.get_mut("m.scales").unwrap().1 = vec![16, 2]);
+    assert!(
+        message.contains("shape of tensor `m.scales`: found [16, 2], expected [2, 16]"),
+        "{message}"
+    );
+    let message = refusal(&|tensors| tensors.get_mut("m.qzeros").unwrap().0 = Dtype::F32);
+    assert!(
+        message.contains("dtype of tensor `m.qzeros`: found F32, expected I32"),
+        "{message}"
+    );
+    let left_out = Quantisation {
+        ignored: vec!["m".to_owned()],
+        ..awq("gemm", 32)
+    };
+    let message = found(&left_out, &gemm_tensors()).unwrap_err().to_string();
+    assert!(
+        message.contains("the config leaves this module out"),
+        "{message}"
+    );
+    let fp8 = parsed(json!({"quant_method": "fp8"}));
+    let message = found(&fp8, &gemm_tensors()).unwrap_err().to_string();
+    assert!(
+        message.contains("in no form that the config names for fp8"),
+        "{message}"
+    );
+    let message = found(&awq("gemm", 24), &gemm_tensors())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("found 64, expected a multiple of the group size 24"),
+        "{message}"
+    );
+}
+
+#[test]
+fn cache_scales_are_found_under_every_name() {
+    let scale = |value: f32| (Dtype::F32, vec![1], value.to_le_bytes().to_vec());
+    let find =
+        |tensors: &Tensors| find_cache_scales(tensors.keys().map(String::as_str), &lookup(tensors));
+    for (k, v) in [
+        ("k_scale", "v_scale"),
+        ("attn.k_scale", "attn.v_scale"),
+        ("k_proj.k_scale", "v_proj.v_scale"),
+        ("k_proj.output_scale", "v_proj.output_scale"),
+    ] {
+        let name = |part: &str| format!("language_model.model.layers.7.self_attn.{part}");
+        let mut tensors = Tensors::from([(name(k), scale(0.5)), (name(v), scale(0.25))]);
+        tensors.insert(name("q_scale"), scale(3.0));
+        let found = find(&tensors).unwrap();
+        assert_eq!(found.layers[&7], [Some(0.5), Some(0.25)], "{k}");
+        assert_eq!(found.parts.len(), 3);
+        tensors.insert(name("kv_scale"), scale(0.5));
+        let message = find(&tensors).unwrap_err().to_string();
+        assert!(
+            message.contains("expected one scale per layer and side"),
+            "{message}"
+        );
+    }
+    let name = "model.layers.0.self_attn.kv_scale".to_owned();
+    let both = Tensors::from([(name.clone(), scale(0.125))]);
+    assert_eq!(find(&both).unwrap().layers[&0], [Some(0.125); 2]);
+    for value in [-1.0, 0.0, f32::NAN, f32::INFINITY] {
+        let message = find(&Tensors::from([(name.clone(), scale(value))])).unwrap_err();
+        assert!(
+            message.to_string().contains("expected one positive number"),
+            "{message}"
+        );
+    }
+    let heads = (Dtype::F32, vec![2], vec![0; 8]);
+    let message = find(&Tensors::from([(name, heads)]))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("of shape [2] (one scale per layer is applied)"),
+        "{message}"
+    );
+}
+
+fn dtype() -> impl Strategy<Value = Dtype> {
+    prop::sample::select(vec![
+        Dtype::I32,
+        Dtype::F16,
+        Dtype::BF16,
+        Dtype::F32,
+        Dtype::F8_E4M3,
+        Dtype::I8,
+        Dtype::I64,
+    ])
+}
+
+fn stored(likely: Dtype) -> impl Strategy<Value = (Dtype, Vec<usize>, Vec<u8>)> {
+    let side = prop::sample::select(vec![0usize, 1, 2, 3, 8, 16, 24, 32]);
+    let dtype = prop_oneof![4 => Just(likely), 1 => dtype()];
+    (dtype, prop::collection::vec(side, 0..=2), any::<u64>()).prop_map(|(dtype, shape, seed)| {
+        let bytes = shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        (dtype, shape, noise(bytes, seed))
+    })
+}
+
+fn configs() -> impl Strategy<Value = Quantisation> {
+    let packed = |bits, symmetric| parsed(packed_config(bits, symmetric));
+    prop::sample::select(vec![
+        awq("gemm", 8),
+        awq("gemv", 8),
+        parsed(json!({"quant_method": "fp8", "weight_block_size": [8, 16]})),
+        packed(4, true),
+        packed(8, false),
+    ])
+}
+
+proptest! {
+    #[test]
+    fn any_tensors_are_refused_or_loaded_whole(
+        quantisation in configs(),
+        parts in [
+            stored(Dtype::I32), stored(Dtype::I32), stored(Dtype::F16), stored(Dtype::I32),
+            stored(Dtype::F16), stored(Dtype::I64), stored(Dtype::I32), stored(Dtype::F8_E4M3),
+        ],
+        present in any::<[bool; 8]>(),
+        is_square in any::<bool>(),
+    ) {
+        const NAMES: [&str; 8] = [
+            "qweight", "qzeros", "scales", "weight_packed", "weight_scale", "weight_shape",
+            "weight_zero_point", "weight",
+        ];
+        let mut tensors = Tensors::new();
+        for ((name, part), present) in NAMES.iter().zip(parts).zip(present) {
+            if present {
+                tensors.insert(format!("m.{name}"), part);
+            }
+        }
+        // Shapes that fit each other, which chance hardly finds.
+        if is_square {
+            for (name, shape) in [("qweight", [16, 2]), ("qzeros", [2, 2]), ("scales", [2, 16])] {
+                if let Some((dtype, own, bytes)) = tensors.get_mut(&format!("m.{name}")) {
+                    *own = shape.to_vec();
+                    *bytes = noise(shape[0] * shape[1] * dtype.bitsize() / 8, 1);
+                }
+            }
+        }
+        if let Ok(found) = found(&quantisation, &tensors) {
+            for matrix in found.matrices.values() {
+                if let Ok(data) = matrix.load(NumberType::F32, &lookup(&tensors)) {
+                    prop_assert_eq!(data.len(), matrix.shape[0] * matrix.shape[1]);
+                }
+            }
+        }
+    }
+}
