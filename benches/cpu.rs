@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use kvassay::backend::cpu::{CpuBackend, CpuCache, CpuTensor, claim_thread};
-use kvassay::backend::{Backend, CacheLayout, CacheRow, TensorData};
+use kvassay::backend::{Backend, CacheLayer, CacheLayout, CacheRow, TensorData};
 use kvassay::recipe::{NativeDtype, Recipe};
 
 const HEADS: usize = 9;
@@ -67,9 +67,7 @@ fn products(c: &mut Criterion) {
 
 fn filled(backend: &CpuBackend, recipe: &str, slots: usize, tokens: usize) -> CpuCache {
     let layout = CacheLayout {
-        layers: 1,
-        kv_heads: KV_HEADS,
-        head_dim: HEAD_DIM,
+        layers: vec![CacheLayer::new(KV_HEADS, HEAD_DIM)],
         native: NativeDtype::Bf16,
         slots,
         slot_tokens: tokens,

@@ -17,19 +17,20 @@ use kvassay::store::RunDir;
 fn sequence(config: &ModelConfig, tokens: u64, wanted: u64) -> u64 {
     let size = |n: usize| n as u64;
     let hidden = size(config.hidden_size);
-    let (q, kv) = (
-        size(config.heads * config.head_dim),
-        size(config.kv_heads * config.head_dim),
+    let (mut operations, last) = (
+        wanted * 2 * hidden * size(config.vocab_size),
+        config.layers.len() - 1,
     );
-    let keys_values = 2 * hidden * 2 * kv;
-    let rest = 2 * hidden * q * 2 + 2 * hidden * size(config.intermediate_size) * 3;
-    // A row at position p attends to p + 1 tokens: two products of 2 operations per element.
-    let attended = |first: u64| (first + 1..=tokens).sum::<u64>() * 4 * q;
-    let layers = size(config.layers);
-    let whole = (layers - 1) * (tokens * rest + attended(0));
-    let last = wanted * rest + attended(tokens - wanted);
-    let logits = wanted * 2 * hidden * size(config.vocab_size);
-    layers * tokens * keys_values + whole + last + logits
+    for (at, layer) in config.layers.iter().enumerate() {
+        let (q, kv) = (size(layer.q_width()), size(layer.kv_width()));
+        let rest = 2 * hidden * q * 2 + 2 * hidden * size(config.intermediate_size) * 3;
+        let first = if at == last { tokens - wanted } else { 0 };
+        // Two products of 2 operations per element that a row looks at.
+        let seen = |row: u64| row.min(layer.window.map_or(u64::MAX, size));
+        let attended = (first + 1..=tokens).map(seen).sum::<u64>() * 4 * q;
+        operations += tokens * 2 * hidden * 2 * kv + (tokens - first) * rest + attended;
+    }
+    operations
 }
 
 /// Stored tokens and rows with logits of one record.

@@ -10,7 +10,7 @@ use kvassay::backend::{Backend, CacheLayout, CacheRow, TensorData};
 use kvassay::engine::{
     Engine, EngineError, GenerateRequest, Generation, LocalEngine, Score, ScoreRequest,
 };
-use kvassay::model::{Decoder, Family, ModelConfig, Workspace};
+use kvassay::model::{Decoder, Family, LayerConfig, ModelConfig, Workspace};
 use kvassay::recipe::Recipe;
 use kvassay::schema::{Finish, KvTotals};
 use support::engines::{self, Log, generate, layout, score, setup};
@@ -39,9 +39,7 @@ fn stepwise_logits(config: &ModelConfig, ids: &[u32]) -> Vec<Vec<f32>> {
     let weights = models::weights(config, SEED);
     let decoder = Decoder::load(config.clone(), &weights, Oracle::default()).unwrap();
     let layout = CacheLayout {
-        layers: config.layers,
-        kv_heads: config.kv_heads,
-        head_dim: config.head_dim,
+        layers: config.cache_layers(),
         native: config.native_dtype,
         slots: 1,
         slot_tokens: ids.len(),
@@ -170,7 +168,8 @@ fn scores_sum_the_last_targets() {
 
 /// Elements of one component that `tokens` tokens take over all layers.
 fn stored(config: &ModelConfig, tokens: usize) -> u64 {
-    (tokens * config.layers * config.kv_heads * config.head_dim) as u64
+    let widths = config.layers.iter().map(LayerConfig::kv_width);
+    (tokens * widths.sum::<usize>()) as u64
 }
 
 #[test]

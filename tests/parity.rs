@@ -72,9 +72,7 @@ fn logits<B: Backend>(folder: &Path, expected: &Expected, backend: B, chunk: usi
     let mut cache = decoder
         .backend()
         .cache(&CacheLayout {
-            layers: config.layers,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
+            layers: config.cache_layers(),
             native: config.native_dtype,
             slots: 1,
             slot_tokens: expected.ids.len(),

@@ -9,7 +9,7 @@ mod projections;
 mod rows;
 pub mod storage;
 
-use super::{Backend, CacheLayout, CacheRow, TensorData};
+use super::{Backend, CacheLayer, CacheLayout, CacheRow, TensorData};
 use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::LayerAbsmax;
 
@@ -108,9 +108,7 @@ impl Shape {
     pub fn layout(self, recipe: &str, native: NativeDtype) -> CacheLayout {
         let recipe = Recipe::parse(recipe).expect("a recipe");
         CacheLayout {
-            layers: self.layers,
-            kv_heads: self.kv_heads,
-            head_dim: self.head_dim,
+            layers: vec![CacheLayer::new(self.kv_heads, self.head_dim); self.layers],
             native,
             slots: 3,
             slot_tokens: 512,

@@ -21,7 +21,7 @@ pub use meter::{Gauge, Meter};
 
 use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::{KvTotals, LayerAbsmax};
-pub use projections::{Destination, HeadProjection, concatenated, project_heads};
+pub use projections::{Destination, GateProjection, HeadProjection, concatenated, project_heads};
 
 /// Elements of one tensor, row-major.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,15 +59,56 @@ impl TensorData {
     }
 }
 
-/// Shape and recipe of a physical cache.
-#[derive(Clone, Debug)]
-pub struct CacheLayout {
-    /// Decoder layers.
-    pub layers: usize,
+/// Keys and values of one decoder layer, and how attention reads them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CacheLayer {
     /// Key/value heads.
     pub kv_heads: usize,
     /// Elements per head vector.
     pub head_dim: usize,
+    /// Tokens that a query sees, its own included; `None` for all before it.
+    pub window: Option<usize>,
+    /// What products of queries and keys are divided by.
+    pub score_divisor: f32,
+}
+
+impl CacheLayer {
+    /// Attention to all tokens before, scores divided by the square root of `head_dim`.
+    pub fn new(kv_heads: usize, head_dim: usize) -> Self {
+        CacheLayer {
+            kv_heads,
+            head_dim,
+            window: None,
+            score_divisor: (head_dim as f32).sqrt(),
+        }
+    }
+
+    /// Elements of a token's keys, and of its values.
+    pub fn width(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// The first position that a query at `position` sees.
+    pub fn first_visible(&self, position: usize) -> usize {
+        self.window
+            .map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+}
+
+/// Activation of a gated MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `x / (1 + exp(-x))`.
+    Silu,
+    /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
+    GeluTanh,
+}
+
+/// Shape and recipe of a physical cache.
+#[derive(Clone, Debug)]
+pub struct CacheLayout {
+    /// Decoder layers, the first one first.
+    pub layers: Vec<CacheLayer>,
     /// Format of native components.
     pub native: NativeDtype,
     /// Sequences held side by side.
@@ -89,7 +130,8 @@ pub struct CacheRow {
     pub position: usize,
 }
 
-/// Rotary angles per position, shared by all layers: `cos` and `sin` are `[positions, head_dim/2]`.
+/// Rotary angles per position: `cos` and `sin` are `[positions, half]`. Of a head vector the first
+/// `2 * half` elements are rotated, element `i` with element `i + half`; the others stay.
 ///
 /// They are immutable and shared: a device knows its copy by the identity of what was copied.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,8 +140,10 @@ pub struct RotaryTable {
     pub cos: Arc<[f32]>,
     /// Sines, likewise.
     pub sin: Arc<[f32]>,
-    /// Half of head_dim.
+    /// Half of the elements that are rotated.
     pub half: usize,
+    /// Elements per head vector.
+    pub head_dim: usize,
 }
 
 /// What went wrong in a backend.
@@ -206,7 +250,19 @@ pub trait Backend {
         out: &mut Self::Tensor,
     ) -> Result<(), BackendError>;
 
-    /// The same over every head vector of width `weight.len()`, in place.
+    /// `residual[i] += x[i] / sqrt(mean(x[i]^2) + eps) * weight`.
+    fn rms_norm_add(
+        &self,
+        x: &Self::Tensor,
+        weight: &Self::Vector,
+        eps: f32,
+        residual: &mut Self::Tensor,
+    ) -> Result<(), BackendError>;
+
+    /// `x *= factor`.
+    fn scale(&self, x: &mut Self::Tensor, factor: f32) -> Result<(), BackendError>;
+
+    /// [`Backend::rms_norm`] over every head vector of width `weight.len()`, in place.
     fn rms_norm_heads(
         &self,
         x: &mut Self::Tensor,
@@ -232,7 +288,7 @@ pub trait Backend {
         residual: &mut Self::Tensor,
     ) -> Result<(), BackendError>;
 
-    /// Rotates every head vector of width `2 * table.half` by its row's position, in place.
+    /// Rotates every head vector of width `table.head_dim` by its row's position, in place.
     fn rotary(
         &self,
         x: &mut Self::Tensor,
@@ -253,7 +309,7 @@ pub trait Backend {
     ) -> Result<(), BackendError>;
 
     /// Causal attention of every query row (`[rows, heads * head_dim]`) over the stored bytes of
-    /// positions `0..=position` of its own slot, the row's own token included.
+    /// the positions of its own slot that its layer lets it see, up to the row's own token.
     fn attend(
         &self,
         cache: &Self::Cache,
@@ -284,22 +340,29 @@ pub trait Backend {
         project_heads(self, x, heads, to, [packed, q, &mut k, &mut v])
     }
 
-    /// `out = silu(gate) * up`, where gate and up are the halves of the rows of
+    /// `out = activation(gate) * up`, where gate and up are the halves of the rows of
     /// `x * weight^T + bias`, for which `packed` is room.
     fn project_gated(
         &self,
         x: &Self::Tensor,
-        weight: &Self::Weight,
-        bias: Option<&Self::Vector>,
+        gate: GateProjection<'_, Self>,
         packed: &mut Self::Tensor,
         out: &mut Self::Tensor,
-    ) -> Result<(), BackendError> {
-        self.matmul(x, weight, bias, packed)?;
-        self.silu_mul(packed, out)
+    ) -> Result<(), BackendError>
+    where
+        Self: Sized,
+    {
+        self.matmul(x, gate.weight, gate.bias, packed)?;
+        self.gate(packed, gate.activation, out)
     }
 
-    /// `out = silu(gate) * up`, where the rows of `packed` hold gate, then up.
-    fn silu_mul(&self, packed: &Self::Tensor, out: &mut Self::Tensor) -> Result<(), BackendError>;
+    /// `out = activation(gate) * up`, where the rows of `packed` hold gate, then up.
+    fn gate(
+        &self,
+        packed: &Self::Tensor,
+        activation: Activation,
+        out: &mut Self::Tensor,
+    ) -> Result<(), BackendError>;
 
     /// `out[i] = x[i][first..]`, as many elements as `out` is wide.
     fn columns(

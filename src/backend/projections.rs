@@ -1,7 +1,7 @@
 //! Projections whose outputs stand side by side, and what is computed from them: every operation
 //! as the sequence of simpler ones that it stands for.
 
-use super::{Backend, BackendError, CacheRow, RotaryTable, TensorData};
+use super::{Activation, Backend, BackendError, CacheRow, RotaryTable, TensorData};
 
 /// A layer's projection to queries, keys and values with what happens to their head vectors.
 pub struct HeadProjection<'a, B: Backend> {
@@ -11,8 +11,18 @@ pub struct HeadProjection<'a, B: Backend> {
     pub bias: Option<&'a B::Vector>,
     /// Norms over query and key head vectors, `[head_dim]`, with their epsilon.
     pub norms: Option<([&'a B::Vector; 2], f32)>,
-    /// Rotates query and key head vectors.
-    pub rotary: &'a RotaryTable,
+    /// Rotate query and key head vectors.
+    pub rotary: [&'a RotaryTable; 2],
+}
+
+/// A projection to gate and up.
+pub struct GateProjection<'a, B: Backend> {
+    /// `[2 * intermediate_size, inner]`: the rows of gate and up.
+    pub weight: &'a B::Weight,
+    /// As many elements as the weight has rows.
+    pub bias: Option<&'a B::Vector>,
+    /// Activation of the gate.
+    pub activation: Activation,
 }
 
 /// Where the keys and values of a pass are stored.
@@ -46,8 +56,9 @@ pub fn project_heads<B: Backend>(
         backend.rms_norm_heads(q, q_norm, eps)?;
         backend.rms_norm_heads(k, k_norm, eps)?;
     }
-    backend.rotary(q, heads.rotary, to.rows)?;
-    backend.rotary(k, heads.rotary, to.rows)?;
+    let [q_table, k_table] = heads.rotary;
+    backend.rotary(q, q_table, to.rows)?;
+    backend.rotary(k, k_table, to.rows)?;
     backend.store(to.cache, to.layer, k, v, to.rows)
 }
 

@@ -72,9 +72,9 @@ pub fn of_layers(layout: &CacheLayout, worker: &str) -> Result<Vec<[Storage; 2]>
         )));
     }
     recipe
-        .check_layers(layout.layers)
+        .check_layers(layout.layers.len())
         .map_err(|e| BackendError::Unsupported(format!("recipe {}: {e}", recipe.name)))?;
-    (0..layout.layers)
+    (0..layout.layers.len())
         .map(|layer| of_layer(layout, layer))
         .collect()
 }
@@ -92,15 +92,15 @@ pub fn not_finite(row: usize, layer: usize, side: Side, x: f32, element: usize) 
 }
 
 fn of_layer(layout: &CacheLayout, layer: usize) -> Result<[Storage; 2], BackendError> {
-    let (k, v) = layout.recipe.components_at(layer, layout.layers);
+    let (k, v) = layout.recipe.components_at(layer, layout.layers.len());
     let absmax = match &layout.absmax {
         None => None,
-        Some(layers) if layers.len() == layout.layers => Some(layers[layer]),
+        Some(layers) if layers.len() == layout.layers.len() => Some(layers[layer]),
         Some(layers) => {
             return Err(BackendError::Unsupported(format!(
                 "calibration of {} layers, expected {}",
                 layers.len(),
-                layout.layers
+                layout.layers.len()
             )));
         }
     };

@@ -103,9 +103,9 @@ pub fn read(model: &Path) -> Result<ModelShape, GeometryError> {
 fn shape_of(config: &ModelConfig) -> CacheShape {
     let u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     CacheShape {
-        layers: u32(config.layers),
-        kv_heads: u32(config.kv_heads),
-        head_dim: u32(config.head_dim),
+        layers: u32(config.layers.len()),
+        kv_heads: u32(config.widest(|layer| layer.kv_heads)),
+        head_dim: u32(config.widest(|layer| layer.head_dim)),
     }
 }
 

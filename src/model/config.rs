@@ -1,9 +1,10 @@
 //! What a decoder needs to know of a checkpoint's configuration, whatever file it came from.
 
+use crate::backend::{Activation, CacheLayer};
 use crate::recipe::NativeDtype;
 use crate::schema::Geometry;
 
-/// Model family. Families differ by what their attention does to queries and keys.
+/// Model family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Llama: no bias unless `attention_bias` says so.
@@ -12,6 +13,14 @@ pub enum Family {
     Qwen2,
     /// Qwen3: RMSNorm on every query and key head vector.
     Qwen3,
+    /// Phi-3 and Phi-4: fused projections, part of a head vector rotated.
+    Phi3,
+    /// Mistral: Llama with a sliding window.
+    Mistral,
+    /// Ministral 3: Mistral with queries that grow with their position.
+    Ministral3,
+    /// Gemma 3: norms around attention and MLP, scaled embeddings, sliding and global layers.
+    Gemma3,
 }
 
 impl Family {
@@ -21,6 +30,62 @@ impl Family {
             Family::Llama => "llama",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::Phi3 => "phi3",
+            Family::Mistral => "mistral",
+            Family::Ministral3 => "ministral3",
+            Family::Gemma3 => "gemma3",
+        }
+    }
+}
+
+/// One decoder layer: its attention, and how that stores and reads keys and values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerConfig {
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Elements per head vector.
+    pub head_dim: usize,
+    /// Tokens that a query sees, its own included; `None` for all before it.
+    pub window: Option<usize>,
+    /// Number of the layer's rotary embedding in [`ModelConfig::ropes`].
+    pub rope: usize,
+    /// What products of queries and keys are divided by.
+    pub score_divisor: f32,
+}
+
+impl LayerConfig {
+    /// Attention to all tokens before, scores divided by the square root of `head_dim`, the first
+    /// rotary embedding.
+    pub fn new(heads: usize, kv_heads: usize, head_dim: usize) -> Self {
+        LayerConfig {
+            heads,
+            kv_heads,
+            head_dim,
+            window: None,
+            rope: 0,
+            score_divisor: (head_dim as f32).sqrt(),
+        }
+    }
+
+    /// Elements of a token's queries.
+    pub fn q_width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Elements of a token's keys, and of its values.
+    pub fn kv_width(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// What a cache has to know of the layer.
+    pub fn cache_layer(&self) -> CacheLayer {
+        CacheLayer {
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            window: self.window,
+            score_divisor: self.score_divisor,
         }
     }
 }
@@ -30,26 +95,20 @@ impl Family {
 pub struct ModelConfig {
     /// Family.
     pub family: Family,
-    /// Decoder layers.
-    pub layers: usize,
+    /// Decoder layers, the first one first.
+    pub layers: Vec<LayerConfig>,
     /// Width of the residual stream.
     pub hidden_size: usize,
     /// Width of the gated MLP.
     pub intermediate_size: usize,
-    /// Query heads.
-    pub heads: usize,
-    /// Key/value heads; divides `heads`.
-    pub kv_heads: usize,
-    /// Elements per head vector.
-    pub head_dim: usize,
     /// Vocabulary entries (rows of the embedding).
     pub vocab_size: usize,
     /// Longest sequence in tokens.
     pub context: usize,
     /// Epsilon of every RMSNorm.
     pub rms_norm_eps: f32,
-    /// Rotary embedding.
-    pub rope: Rope,
+    /// Rotary embeddings that layers name.
+    pub ropes: Vec<Rope>,
     /// Bias on q, k and v projections.
     pub qkv_bias: bool,
     /// Bias on the attention output projection.
@@ -58,6 +117,16 @@ pub struct ModelConfig {
     pub mlp_bias: bool,
     /// RMSNorm on every query and key head vector before rotary.
     pub qk_norm: bool,
+    /// Weights of q, k and v, and of gate and up, are stored as one.
+    pub fused_projections: bool,
+    /// RMSNorm on what attention and MLP add to the residual stream.
+    pub output_norms: bool,
+    /// Norm weights are stored less 1.
+    pub norms_less_one: bool,
+    /// Activation of the MLP's gate.
+    pub activation: Activation,
+    /// Multiplier of embeddings where they enter the residual stream.
+    pub embedding_scale: Option<f32>,
     /// The output projection is the embedding.
     pub tied_embeddings: bool,
     /// Native cache format.
@@ -65,19 +134,32 @@ pub struct ModelConfig {
     /// Tokens that the model declares as never to be generated: their logits are -inf. Ascending,
     /// below `vocab_size`.
     pub suppressed: Vec<u32>,
+    /// The multimodal model of whose checkpoint this is the text part: other tensors are not
+    /// loaded.
+    pub text_part_of: Option<String>,
 }
 
 impl ModelConfig {
-    /// The shape, as certificates state it.
+    /// What a cache has to know of every layer.
+    pub fn cache_layers(&self) -> Vec<CacheLayer> {
+        self.layers.iter().map(LayerConfig::cache_layer).collect()
+    }
+
+    /// The largest of a size over all layers; 0 for a model without any.
+    pub fn widest(&self, size: impl Fn(&LayerConfig) -> usize) -> usize {
+        self.layers.iter().map(size).max().unwrap_or(0)
+    }
+
+    /// The shape, as certificates state it; where layers differ, the largest sizes.
     pub fn geometry(&self) -> Geometry {
         // Config dimensions are read as 32-bit numbers.
         let u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Geometry {
-            layers: u32(self.layers),
+            layers: u32(self.layers.len()),
             hidden_size: u32(self.hidden_size),
-            heads: u32(self.heads),
-            kv_heads: u32(self.kv_heads),
-            head_dim: u32(self.head_dim),
+            heads: u32(self.widest(|layer| layer.heads)),
+            kv_heads: u32(self.widest(|layer| layer.kv_heads)),
+            head_dim: u32(self.widest(|layer| layer.head_dim)),
             vocab_size: u32(self.vocab_size),
             context: u32(self.context),
             native_dtype: self.native_dtype.name().to_owned(),
@@ -92,6 +174,37 @@ pub struct Rope {
     pub theta: f64,
     /// Variant.
     pub scaling: RopeScaling,
+    /// Part of a head vector that is rotated, from its first element on, above 0 and up to 1.
+    pub partial: f64,
+    /// Multiplies queries by position.
+    pub query_growth: Option<QueryGrowth>,
+}
+
+impl Rope {
+    /// Of whole head vectors.
+    pub fn new(theta: f64, scaling: RopeScaling) -> Self {
+        Rope {
+            theta,
+            scaling,
+            partial: 1.0,
+            query_growth: None,
+        }
+    }
+
+    /// Elements that are rotated of a vector of `head_dim`.
+    pub fn rotated(&self, head_dim: usize) -> usize {
+        (head_dim as f64 * self.partial) as usize
+    }
+}
+
+/// Queries at `position` are multiplied by `1 + beta * ln(1 + floor(position / period))` (Llama 4's
+/// attention temperature, which Ministral 3 has as well).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueryGrowth {
+    /// Growth per power of e of the period.
+    pub beta: f64,
+    /// Tokens, above 0.
+    pub period: usize,
 }
 
 /// Rotary variants.
@@ -129,6 +242,21 @@ pub enum RopeScaling {
         attention_factor: f64,
         /// Whether correction bounds are truncated to whole dimensions.
         truncate: bool,
+    },
+    /// LongRoPE: divisors of every inverse frequency, one list up to the original context and one
+    /// beyond.
+    ///
+    /// The library that writes these files takes the longer list for every token of a pass in which
+    /// any position lies beyond the original context, and computes a sequence that grows over it
+    /// anew. Here a sequence's bits may depend neither on what stands beside it nor on how it came
+    /// about, and its stored keys are final: the model's context decides, as in servers that hold
+    /// that context. A model of a longer context than the original one takes the longer list at
+    /// every position.
+    LongRope {
+        /// `[rotated / 2]`, each above 0.
+        factors: Vec<f32>,
+        /// Multiplier of cos and sin.
+        attention_factor: f64,
     },
     /// Divisors of every inverse frequency, as GGUF files carry them in `rope_freqs.weight`:
     /// `inv_freq[i] = theta^(-2i / head_dim) / factors[i]`.

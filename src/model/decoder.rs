@@ -1,13 +1,16 @@
-//! The decoder forward pass of Llama, Qwen2 and Qwen3, generic over the backend.
+//! The decoder forward pass of every family, generic over the backend.
 //!
 //! A pass takes rows (tokens with their slots and positions) of any mixture of sequences, stores
 //! their keys and values, and returns the logits of the rows that are wanted. Families differ only
-//! in optional parts of a layer: biases and the norm of query and key heads.
+//! in optional parts of a layer: biases, norms of query and key heads and of what is added to the
+//! residual stream, windows, and which rotary embedding a layer takes.
 
 mod load;
 mod workspace;
 
-use crate::backend::{Backend, BackendError, CacheRow, Destination, HeadProjection};
+use crate::backend::{
+    Backend, BackendError, CacheRow, Destination, GateProjection, HeadProjection,
+};
 
 use super::ModelConfig;
 
@@ -38,27 +41,41 @@ struct HeadNorms<B: Backend> {
     k: B::Vector,
 }
 
+/// A projection whose output, normed where there is a norm, is added to the residual stream.
+struct Output<B: Backend> {
+    projection: Projection<B>,
+    norm: Option<B::Vector>,
+}
+
 /// One decoder layer.
 struct Layer<B: Backend> {
     input_norm: B::Vector,
     /// Rows of queries, keys, values.
     heads: Projection<B>,
     qk_norm: Option<HeadNorms<B>>,
-    output: Projection<B>,
-    post_attention_norm: B::Vector,
+    output: Output<B>,
+    mlp_norm: B::Vector,
     /// Rows of gate, up.
     gate_up: Projection<B>,
-    down: Projection<B>,
+    down: Output<B>,
 }
 
-impl<B: Backend> Projection<B> {
+impl<B: Backend> Output<B> {
+    /// `residual += x * weight^T + bias`, normed; `room` is as large as the residual stream.
     fn add_to(
         &self,
         backend: &B,
         x: &B::Tensor,
+        eps: f32,
         residual: &mut B::Tensor,
+        room: &mut B::Tensor,
     ) -> Result<(), BackendError> {
-        backend.matmul_add(x, &self.weight, self.bias.as_ref(), residual)
+        let Projection { weight, bias } = &self.projection;
+        let Some(norm) = &self.norm else {
+            return backend.matmul_add(x, weight, bias.as_ref(), residual);
+        };
+        backend.matmul(x, weight, bias.as_ref(), room)?;
+        backend.rms_norm_add(room, norm, eps, residual)
     }
 }
 
@@ -98,6 +115,9 @@ impl<B: Backend> Decoder<B> {
         }
         workspace.prepare(&self.backend, &self.config, rows)?;
         self.backend.embed(&self.embedding, ids, &mut workspace.x)?;
+        if let Some(factor) = self.config.embedding_scale {
+            self.backend.scale(&mut workspace.x, factor)?;
+        }
         let mut kept = rows.to_vec();
         for (index, layer) in self.layers.iter().enumerate() {
             let to = Destination {
@@ -105,7 +125,7 @@ impl<B: Backend> Decoder<B> {
                 layer: index,
                 rows,
             };
-            self.project_heads(layer, to, workspace)?;
+            self.project_heads(index, layer, to, workspace)?;
             if index + 1 == self.layers.len() {
                 // Beyond its keys and values, the last layer matters for the wanted rows only.
                 if wanted.is_empty() {
@@ -113,7 +133,7 @@ impl<B: Backend> Decoder<B> {
                     return Ok(None);
                 }
                 if wanted.len() < rows.len() {
-                    workspace.narrow(&self.backend, wanted)?;
+                    workspace.narrow(&self.backend, &self.config, index, wanted)?;
                     kept = wanted.iter().map(|&row| rows[row]).collect();
                 }
             }
@@ -125,9 +145,10 @@ impl<B: Backend> Decoder<B> {
         Ok(Some(logits))
     }
 
-    /// Stores the layer's keys and values and leaves its queries in `workspace.q`.
+    /// Stores the layer's keys and values and leaves its queries in the workspace.
     fn project_heads(
         &self,
+        index: usize,
         layer: &Layer<B>,
         to: Destination<'_, B>,
         workspace: &mut Workspace<B>,
@@ -136,6 +157,7 @@ impl<B: Backend> Decoder<B> {
         let ws = workspace;
         let eps = self.config.rms_norm_eps;
         backend.rms_norm(&ws.x, &layer.input_norm, eps, &mut ws.normed)?;
+        let rotary = &ws.rotary[ws.rotary_of[index]];
         let heads = HeadProjection {
             weight: &layer.heads.weight,
             bias: layer.heads.bias.as_ref(),
@@ -143,12 +165,13 @@ impl<B: Backend> Decoder<B> {
                 .qk_norm
                 .as_ref()
                 .map(|norms| ([&norms.q, &norms.k], eps)),
-            rotary: &ws.rotary,
+            rotary: [&rotary.q, &rotary.k],
         };
-        backend.project_heads(&ws.normed, &heads, to, &mut ws.packed_heads, &mut ws.q)
+        let room = &mut ws.heads[ws.heads_of[index]];
+        backend.project_heads(&ws.normed, &heads, to, &mut room.packed, &mut room.q)
     }
 
-    /// Adds the attention output of `workspace.q` to the residual stream.
+    /// Adds the attention output of the workspace's queries to the residual stream.
     fn attention(
         &self,
         index: usize,
@@ -159,8 +182,12 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<(), BackendError> {
         let backend = &self.backend;
         let ws = workspace;
-        backend.attend(cache, index, &ws.q, rows, &mut ws.attended)?;
-        layer.output.add_to(backend, &ws.attended, &mut ws.x)
+        let room = &mut ws.heads[ws.heads_of[index]];
+        backend.attend(cache, index, &room.q, rows, &mut room.attended)?;
+        let (x, eps) = (&room.attended, self.config.rms_norm_eps);
+        layer
+            .output
+            .add_to(backend, x, eps, &mut ws.x, &mut ws.branch)
     }
 
     /// Adds the gated MLP to the residual stream.
@@ -168,11 +195,19 @@ impl<B: Backend> Decoder<B> {
         let backend = &self.backend;
         let ws = workspace;
         let eps = self.config.rms_norm_eps;
-        backend.rms_norm(&ws.x, &layer.post_attention_norm, eps, &mut ws.normed)?;
+        backend.rms_norm(&ws.x, &layer.mlp_norm, eps, &mut ws.normed)?;
         let Projection { weight, bias } = &layer.gate_up;
+        let gate = GateProjection {
+            weight,
+            bias: bias.as_ref(),
+            activation: self.config.activation,
+        };
         let (packed, activated) = (&mut ws.packed_gate, &mut ws.activated);
-        backend.project_gated(&ws.normed, weight, bias.as_ref(), packed, activated)?;
-        layer.down.add_to(backend, &ws.activated, &mut ws.x)
+        backend.project_gated(&ws.normed, gate, packed, activated)?;
+        let x = &ws.activated;
+        layer
+            .down
+            .add_to(backend, x, eps, &mut ws.x, &mut ws.branch)
     }
 
     /// Final norm and output projection of the `rows` rows that the residual stream holds.

@@ -8,10 +8,11 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use crate::backend::Activation;
 use crate::recipe::NativeDtype;
 
 use super::fields::{Fields, parse_object, short};
-use super::{Family, ModelConfig, ModelError, quantised};
+use super::{Family, LayerConfig, ModelConfig, ModelError, quantised};
 
 /// Head width of Qwen3 where its config names none.
 const QWEN3_HEAD_DIM: usize = 128;
@@ -20,7 +21,7 @@ const QWEN3_HEAD_DIM: usize = 128;
 const RMS_NORM_EPS: f64 = 1e-6;
 
 /// More layers than any model has; a guard against a config that would list tensors for ever.
-const MAX_LAYERS: usize = 1024;
+pub(crate) const MAX_LAYERS: usize = 1024;
 
 /// Fields that change the forward pass in ways that are not applied; allowed only when absent,
 /// `null`, `false`, 0 or empty.
@@ -76,22 +77,30 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     let hidden_size = fields.required_usize("hidden_size")?;
     let context = fields.required_usize("max_position_embeddings")?;
     let attention_bias = fields.bool("attention_bias")?.unwrap_or(false);
+    let layer = LayerConfig::new(
+        heads,
+        fields.usize("num_key_value_heads")?.unwrap_or(heads),
+        head_dim(fields, family, hidden_size, heads)?,
+    );
     let config = ModelConfig {
         family,
-        layers: fields.required_usize("num_hidden_layers")?,
+        layers: vec![layer; layer_count(fields)?],
         hidden_size,
         intermediate_size: fields.required_usize("intermediate_size")?,
-        heads,
-        kv_heads: fields.usize("num_key_value_heads")?.unwrap_or(heads),
-        head_dim: head_dim(fields, family, hidden_size, heads)?,
         vocab_size: fields.required_usize("vocab_size")?,
         context,
         rms_norm_eps: fields.positive("rms_norm_eps")?.unwrap_or(RMS_NORM_EPS) as f32,
-        rope: rope::rope(fields, context)?,
+        ropes: vec![rope::rope(fields, context)?],
         qkv_bias: attention_bias || family == Family::Qwen2,
         attention_output_bias: attention_bias && family != Family::Qwen2,
         mlp_bias: family == Family::Llama && fields.bool("mlp_bias")?.unwrap_or(false),
         qk_norm: family == Family::Qwen3,
+        fused_projections: false,
+        output_norms: false,
+        norms_less_one: false,
+        activation: Activation::Silu,
+        embedding_scale: None,
+        text_part_of: None,
         tied_embeddings: fields.bool("tie_word_embeddings")?.unwrap_or(false),
         native_dtype: native_dtype(fields)?,
         suppressed: Vec::new(),
@@ -149,31 +158,43 @@ pub(crate) fn token_ids(value: &Value) -> Option<Vec<u32>> {
     }
 }
 
-/// Checks what the forward pass relies on: whole query groups, an even head width, and a number
-/// of layers that no real model exceeds.
+/// Checks what the forward pass relies on: whole query groups and an even head width.
 pub(crate) fn check_geometry(path: &str, config: &ModelConfig) -> Result<(), ModelError> {
-    let (heads, kv_heads) = (config.heads, config.kv_heads);
-    if config.layers > MAX_LAYERS {
-        let expected = format!("at most {MAX_LAYERS}");
-        return Err(ModelError::invalid(path, "layers", config.layers, expected));
-    }
-    if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
-        return Err(ModelError::invalid(
-            path,
-            "key/value heads",
+    for layer in &config.layers {
+        let LayerConfig {
+            heads,
             kv_heads,
-            format!("a divisor of the {heads} query heads"),
-        ));
-    }
-    if config.head_dim == 0 || !config.head_dim.is_multiple_of(2) {
-        return Err(ModelError::invalid(
-            path,
-            "head_dim",
-            config.head_dim,
-            "an even number above 0",
-        ));
+            head_dim,
+            ..
+        } = *layer;
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            return Err(ModelError::invalid(
+                path,
+                "key/value heads",
+                kv_heads,
+                format!("a divisor of the {heads} query heads"),
+            ));
+        }
+        if head_dim == 0 || !head_dim.is_multiple_of(2) {
+            return Err(ModelError::invalid(
+                path,
+                "head_dim",
+                head_dim,
+                "an even number above 0",
+            ));
+        }
     }
     Ok(())
+}
+
+/// Decoder layers, of which no model has as many as would take long to list.
+fn layer_count(fields: Fields<'_>) -> Result<usize, ModelError> {
+    let layers = fields.required_usize("num_hidden_layers")?;
+    if layers > MAX_LAYERS {
+        let expected = format!("at most {MAX_LAYERS}");
+        return Err(fields.wrong("num_hidden_layers", layers, expected));
+    }
+    Ok(layers)
 }
 
 fn family(fields: Fields<'_>) -> Result<Family, ModelError> {

@@ -8,13 +8,15 @@ use std::f32::consts::PI;
 
 use crate::backend::RotaryTable;
 
-use super::{Rope, RopeScaling};
+use super::{QueryGrowth, Rope, RopeScaling};
 
-/// Inverse frequencies, `[head_dim / 2]`: radians per position, before any table is made.
+/// Inverse frequencies, `[rotated / 2]`: radians per position, before any table is made.
 ///
-/// Frequency factors that are not `head_dim / 2` in number are a broken config: the frequencies
-/// then fall short, and [`extend_table`] panics rather than rotate by wrong angles.
+/// Factors that are not `rotated / 2` in number are a broken config: the frequencies then fall
+/// short, and [`RotaryTables::extend`] panics rather than rotate by wrong angles.
 pub fn inverse_frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
+    // What is not rotated has no frequency: the formulas know the rotated part only.
+    let head_dim = rope.rotated(head_dim);
     let periods = periods(rope.theta, head_dim);
     match &rope.scaling {
         RopeScaling::Default => periods.iter().map(|p| 1.0 / p).collect(),
@@ -57,6 +59,11 @@ pub fn inverse_frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
             let ramp = Ramp::new(low.max(0.0), high.min(head_dim as f64 - 1.0));
             yarn(&periods, *factor as f32, &ramp)
         }
+        RopeScaling::LongRope { factors, .. } => periods
+            .iter()
+            .zip(factors)
+            .map(|(period, factor)| 1.0 / (factor * period))
+            .collect(),
         RopeScaling::FrequencyFactors { factors } => periods
             .iter()
             .zip(factors)
@@ -70,6 +77,9 @@ pub fn attention_factor(rope: &Rope) -> f32 {
     match &rope.scaling {
         RopeScaling::Yarn {
             attention_factor, ..
+        }
+        | RopeScaling::LongRope {
+            attention_factor, ..
         } => *attention_factor as f32,
         RopeScaling::Default
         | RopeScaling::Linear { .. }
@@ -78,25 +88,71 @@ pub fn attention_factor(rope: &Rope) -> f32 {
     }
 }
 
-/// A table without positions; see [`extend_table`].
-pub fn empty_table(head_dim: usize) -> RotaryTable {
-    RotaryTable {
-        cos: [].into(),
-        sin: [].into(),
-        half: head_dim / 2,
+/// Angles of queries and of keys; the same unless queries grow with their position.
+#[derive(Clone, Debug)]
+pub struct RotaryTables {
+    /// For queries.
+    pub q: RotaryTable,
+    /// For keys.
+    pub k: RotaryTable,
+}
+
+impl RotaryTables {
+    /// Tables without positions.
+    pub fn new(rope: &Rope, head_dim: usize) -> Self {
+        let table = RotaryTable {
+            cos: [].into(),
+            sin: [].into(),
+            half: rope.rotated(head_dim) / 2,
+            head_dim,
+        };
+        RotaryTables {
+            q: table.clone(),
+            k: table,
+        }
+    }
+
+    /// Appends rows until the tables cover positions `0..positions`; rows that stand already stay.
+    ///
+    /// # Panics
+    /// See [`inverse_frequencies`].
+    pub fn extend(&mut self, rope: &Rope, positions: usize) {
+        extend_table(&mut self.k, rope, positions);
+        match rope.query_growth {
+            None => self.q = self.k.clone(),
+            Some(growth) => {
+                let half = self.k.half;
+                let grown = |x: &[f32]| {
+                    let of_row = |(position, x)| {
+                        let factor = query_factor(growth, position);
+                        <[f32]>::iter(x).map(move |x| x * factor)
+                    };
+                    x.chunks(half).enumerate().flat_map(of_row).collect()
+                };
+                self.q.cos = grown(&self.k.cos);
+                self.q.sin = grown(&self.k.sin);
+            }
+        }
+    }
+
+    /// Positions that the tables cover.
+    pub fn positions(&self) -> usize {
+        self.k.cos.len() / self.k.half
     }
 }
 
-/// Appends rows until the table covers positions `0..positions`; rows that stand already stay.
-///
-/// # Panics
-/// See [`inverse_frequencies`].
-pub fn extend_table(table: &mut RotaryTable, rope: &Rope, positions: usize) {
+/// What queries at a position are multiplied by, in f32 as the library that defines it computes it.
+pub fn query_factor(growth: QueryGrowth, position: usize) -> f32 {
+    let periods = (position / growth.period) as f32;
+    1.0 + growth.beta as f32 * (1.0 + periods).ln()
+}
+
+fn extend_table(table: &mut RotaryTable, rope: &Rope, positions: usize) {
     let present = table.cos.len() / table.half;
     if present >= positions {
         return;
     }
-    let frequencies = inverse_frequencies(rope, 2 * table.half);
+    let frequencies = inverse_frequencies(rope, table.head_dim);
     assert_eq!(frequencies.len(), table.half, "one frequency per pair");
     let factor = attention_factor(rope);
     let (mut cos, mut sin) = (table.cos.to_vec(), table.sin.to_vec());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ModelConfig, ModelError};
+use super::{LayerConfig, ModelConfig, ModelError};
 
 /// Shapes by name.
 pub(crate) type Shapes = BTreeMap<String, Vec<usize>>;
@@ -16,33 +16,95 @@ pub(crate) fn expected(config: &ModelConfig) -> Shapes {
     if !config.tied_embeddings {
         shapes.insert("lm_head.weight".to_owned(), vec![vocab, hidden]);
     }
-    for layer in 0..config.layers {
-        for (part, shape) in layer_tensors(config) {
-            shapes.insert(format!("model.layers.{layer}.{part}"), shape);
+    for (number, layer) in config.layers.iter().enumerate() {
+        for (part, shape) in layer_tensors(config, layer) {
+            shapes.insert(format!("model.layers.{number}.{part}"), shape);
         }
     }
     shapes
 }
 
-fn layer_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
+/// Names of the projections that read the same input, with their output features.
+pub(crate) struct Projections {
+    /// Of `self_attn`: queries, keys, values.
+    pub heads: Vec<(&'static str, usize)>,
+    /// Of `mlp`: gate, up.
+    pub gate_up: Vec<(&'static str, usize)>,
+}
+
+impl Projections {
+    /// Of one layer.
+    pub(crate) fn new(config: &ModelConfig, layer: &LayerConfig) -> Self {
+        let (q, kv, mlp) = (layer.q_width(), layer.kv_width(), config.intermediate_size);
+        if config.fused_projections {
+            Projections {
+                heads: vec![("qkv_proj", q + 2 * kv)],
+                gate_up: vec![("gate_up_proj", 2 * mlp)],
+            }
+        } else {
+            Projections {
+                heads: vec![("q_proj", q), ("k_proj", kv), ("v_proj", kv)],
+                gate_up: vec![("gate_proj", mlp), ("up_proj", mlp)],
+            }
+        }
+    }
+}
+
+/// Names of a layer's norms over the residual stream.
+pub(crate) struct Norms {
+    /// Before attention.
+    pub attention: &'static str,
+    /// On what attention adds to the residual stream.
+    pub attention_output: Option<&'static str>,
+    /// Before the MLP.
+    pub mlp: &'static str,
+    /// On what the MLP adds to the residual stream.
+    pub mlp_output: Option<&'static str>,
+}
+
+impl Norms {
+    /// Of every layer. What stands before the MLP is named after attention unless attention has an
+    /// output norm.
+    pub(crate) fn new(config: &ModelConfig) -> Self {
+        let outputs = config.output_norms;
+        Norms {
+            attention: "input_layernorm.weight",
+            attention_output: outputs.then_some("post_attention_layernorm.weight"),
+            mlp: if outputs {
+                "pre_feedforward_layernorm.weight"
+            } else {
+                "post_attention_layernorm.weight"
+            },
+            mlp_output: outputs.then_some("post_feedforward_layernorm.weight"),
+        }
+    }
+}
+
+fn layer_tensors(config: &ModelConfig, layer: &LayerConfig) -> Vec<(String, Vec<usize>)> {
     let hidden = config.hidden_size;
-    let q = config.heads * config.head_dim;
-    let kv = config.kv_heads * config.head_dim;
+    let Projections { heads, gate_up } = Projections::new(config, layer);
+    let named = |folder: &str, parts: Vec<(&str, usize)>, inner: usize, bias: bool| {
+        let named = |(part, out)| (format!("{folder}.{part}"), out, inner, bias);
+        parts.into_iter().map(named).collect::<Vec<_>>()
+    };
+    let q = layer.q_width();
     let mlp = config.intermediate_size;
+    let output = vec![("o_proj", hidden)];
     let projections = [
-        ("self_attn.q_proj", q, hidden, config.qkv_bias),
-        ("self_attn.k_proj", kv, hidden, config.qkv_bias),
-        ("self_attn.v_proj", kv, hidden, config.qkv_bias),
-        ("self_attn.o_proj", hidden, q, config.attention_output_bias),
-        ("mlp.gate_proj", mlp, hidden, config.mlp_bias),
-        ("mlp.up_proj", mlp, hidden, config.mlp_bias),
-        ("mlp.down_proj", hidden, mlp, config.mlp_bias),
+        named("self_attn", heads, hidden, config.qkv_bias),
+        named("self_attn", output, q, config.attention_output_bias),
+        named("mlp", gate_up, hidden, config.mlp_bias),
+        named("mlp", vec![("down_proj", hidden)], mlp, config.mlp_bias),
     ];
-    let mut tensors = vec![
-        ("input_layernorm.weight".to_owned(), vec![hidden]),
-        ("post_attention_layernorm.weight".to_owned(), vec![hidden]),
-    ];
-    for (name, out, inner, bias) in projections {
+    let norms = Norms::new(config);
+    let norms = [Some(norms.attention), Some(norms.mlp)]
+        .into_iter()
+        .chain([norms.attention_output, norms.mlp_output]);
+    let mut tensors: Vec<_> = norms
+        .flatten()
+        .map(|name| (name.to_owned(), vec![hidden]))
+        .collect();
+    for (name, out, inner, bias) in projections.into_iter().flatten() {
         tensors.push((format!("{name}.weight"), vec![out, inner]));
         if bias {
             tensors.push((format!("{name}.bias"), vec![out]));
@@ -50,7 +112,7 @@ fn layer_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     }
     if config.qk_norm {
         for name in ["self_attn.q_norm.weight", "self_attn.k_norm.weight"] {
-            tensors.push((name.to_owned(), vec![config.head_dim]));
+            tensors.push((name.to_owned(), vec![layer.head_dim]));
         }
     }
     tensors

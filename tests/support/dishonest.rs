@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use kvassay::backend::{
-    Backend, BackendError, CacheLayout, CacheRow, Meter, RotaryTable, TensorData,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, Meter, RotaryTable, TensorData,
 };
 use kvassay::recipe::Recipe;
 use kvassay::schema::{KvTotals, LayerAbsmax};
@@ -193,8 +193,22 @@ impl<B: Backend> Backend for Dishonest<B> {
         self.inner.attend(cache, layer, q, rows, out)
     }
 
-    fn silu_mul(&self, packed: &B::Tensor, out: &mut B::Tensor) -> Done {
-        self.inner.silu_mul(packed, out)
+    fn gate(&self, packed: &B::Tensor, activation: Activation, out: &mut B::Tensor) -> Done {
+        self.inner.gate(packed, activation, out)
+    }
+
+    fn rms_norm_add(
+        &self,
+        x: &B::Tensor,
+        weight: &B::Vector,
+        eps: f32,
+        residual: &mut B::Tensor,
+    ) -> Done {
+        self.inner.rms_norm_add(x, weight, eps, residual)
+    }
+
+    fn scale(&self, x: &mut B::Tensor, factor: f32) -> Done {
+        self.inner.scale(x, factor)
     }
 
     fn columns(&self, x: &B::Tensor, first: usize, out: &mut B::Tensor) -> Done {

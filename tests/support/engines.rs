@@ -11,7 +11,7 @@ use kvassay::engine::{
 };
 use kvassay::model::{Decoder, ModelConfig, WeightSource};
 use kvassay::recipe::Recipe;
-use kvassay::schema::{Geometry, LayerAbsmax, ModelIdentity, WorkerIdentity};
+use kvassay::schema::{LayerAbsmax, ModelIdentity, WorkerIdentity};
 
 /// Text is the ids, separated by blanks.
 pub struct Numbers {
@@ -30,7 +30,6 @@ impl TokenText for Numbers {
 }
 
 pub fn identity(config: &ModelConfig) -> LocalIdentity {
-    let size = |n: usize| u32::try_from(n).unwrap();
     LocalIdentity {
         model: ModelIdentity {
             name: "tiny".to_owned(),
@@ -38,16 +37,7 @@ pub fn identity(config: &ModelConfig) -> LocalIdentity {
             files: Vec::new(),
             weights_sha256: String::new(),
             tokenizer_sha256: String::new(),
-            geometry: Geometry {
-                layers: size(config.layers),
-                hidden_size: size(config.hidden_size),
-                heads: size(config.heads),
-                kv_heads: size(config.kv_heads),
-                head_dim: size(config.head_dim),
-                vocab_size: size(config.vocab_size),
-                context: size(config.context),
-                native_dtype: config.native_dtype.name().to_owned(),
-            },
+            geometry: config.geometry(),
         },
         worker: WorkerIdentity {
             kind: "test".to_owned(),

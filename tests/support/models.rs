@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use kvassay::backend::TensorData;
-use kvassay::model::{Family, ModelConfig, ModelError, Rope, RopeScaling, WeightSource};
+use kvassay::backend::{Activation, TensorData};
+use kvassay::model::{
+    Family, LayerConfig, ModelConfig, ModelError, Rope, RopeScaling, WeightSource,
+};
 use kvassay::recipe::NativeDtype;
 use kvassay::schema::FileDigest;
 
@@ -64,23 +66,30 @@ impl Noise {
 pub fn config(family: Family) -> ModelConfig {
     ModelConfig {
         family,
-        layers: 2,
+        layers: vec![
+            LayerConfig::new(
+                4,
+                if family == Family::Llama { 1 } else { 2 },
+                if family == Family::Qwen3 { 16 } else { 8 },
+            );
+            2
+        ],
         hidden_size: 24,
         intermediate_size: 40,
-        heads: 4,
-        kv_heads: if family == Family::Llama { 1 } else { 2 },
-        head_dim: if family == Family::Qwen3 { 16 } else { 8 },
         vocab_size: 61,
         context: 96,
         rms_norm_eps: 1e-5,
-        rope: Rope {
-            theta: 10000.0,
-            scaling: RopeScaling::Default,
-        },
+        ropes: vec![Rope::new(10000.0, RopeScaling::Default)],
         qkv_bias: family == Family::Qwen2,
         attention_output_bias: family == Family::Llama,
         mlp_bias: family == Family::Llama,
         qk_norm: family == Family::Qwen3,
+        fused_projections: false,
+        output_norms: false,
+        norms_less_one: false,
+        activation: Activation::Silu,
+        embedding_scale: None,
+        text_part_of: None,
         tied_embeddings: family != Family::Qwen3,
         native_dtype: if family == Family::Qwen2 {
             NativeDtype::Bf16
@@ -93,12 +102,9 @@ pub fn config(family: Family) -> ModelConfig {
 
 /// Names and shapes of every tensor that `config` asks for.
 fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
-    let (hidden, inner, dim) = (
-        config.hidden_size,
-        config.intermediate_size,
-        config.head_dim,
-    );
-    let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
+    let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+    let layer = config.layers[0];
+    let (queries, keys, dim) = (layer.q_width(), layer.kv_width(), layer.head_dim);
     let vocab = vec![config.vocab_size, hidden];
     let mut list = vec![
         ("model.embed_tokens.weight".to_owned(), vocab.clone()),
@@ -121,7 +127,7 @@ fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
         ("mlp.up_proj", inner, hidden, config.mlp_bias),
         ("mlp.down_proj", hidden, inner, config.mlp_bias),
     ];
-    for layer in 0..config.layers {
+    for layer in 0..config.layers.len() {
         let mut add = |part: String, shape: Vec<usize>| {
             list.push((format!("model.layers.{layer}.{part}"), shape));
         };

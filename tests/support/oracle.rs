@@ -4,7 +4,7 @@
 //! but the conversion rule of one-byte formats.
 
 use kvassay::backend::{
-    Backend, BackendError, CacheLayout, CacheRow, Meter, RotaryTable, TensorData,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, Meter, RotaryTable, TensorData,
 };
 use kvassay::recipe::float8::{dequantise, quantise, saturates, scale_from_absmax};
 use kvassay::recipe::{Component, Format, NativeDtype, ScalePolicy};
@@ -112,10 +112,10 @@ impl Oracle {
         component: Component,
         fixed: Option<f32>,
         side: &mut Side,
-        vectors: &[f32],
+        (vectors, head_dim): (&[f32], usize),
     ) {
         let mut totals = ComponentTotals::default();
-        for vector in vectors.chunks(layout.head_dim) {
+        for vector in vectors.chunks(head_dim) {
             let stored = self.store_vector(layout, component, fixed, &mut totals, vector);
             side.stored.extend(stored);
         }
@@ -223,7 +223,7 @@ impl Backend for Oracle {
         if layout.recipe.q != Format::Native {
             return Err(BackendError::Unsupported(format!("q={}", layout.recipe.q)));
         }
-        let empty = vec![Default::default(); layout.layers];
+        let empty = vec![Default::default(); layout.layers.len()];
         Ok(OracleCache {
             layout: layout.clone(),
             slots: vec![empty; layout.slots],
@@ -250,6 +250,26 @@ impl Backend for Oracle {
         out.data = (0..x.rows)
             .flat_map(|row| norm(x.row(row), weight, eps))
             .collect();
+        Ok(())
+    }
+
+    fn rms_norm_add(
+        &self,
+        x: &Matrix,
+        weight: &Vec<f32>,
+        eps: f32,
+        residual: &mut Matrix,
+    ) -> Result<(), BackendError> {
+        assert_eq!((x.rows, x.width), (residual.rows, residual.width));
+        let normed = (0..x.rows).flat_map(|row| norm(x.row(row), weight, eps));
+        for (sum, term) in residual.data.iter_mut().zip(normed) {
+            *sum += term;
+        }
+        Ok(())
+    }
+
+    fn scale(&self, x: &mut Matrix, factor: f32) -> Result<(), BackendError> {
+        x.data.iter_mut().for_each(|x| *x *= factor);
         Ok(())
     }
 
@@ -305,7 +325,7 @@ impl Backend for Oracle {
         for (row, place) in x.data.chunks_mut(x.width).zip(rows) {
             let angles = place.position * half..(place.position + 1) * half;
             let (cos, sin) = (&table.cos[angles.clone()], &table.sin[angles]);
-            for head in row.chunks_mut(2 * half) {
+            for head in row.chunks_mut(table.head_dim) {
                 for i in 0..half {
                     let (a, b) = (head[i], head[i + half]);
                     head[i] = a * cos[i] - b * sin[i];
@@ -326,7 +346,7 @@ impl Backend for Oracle {
     ) -> Result<(), BackendError> {
         assert_eq!((k.rows, v.rows), (rows.len(), rows.len()));
         let layout = cache.layout.clone();
-        let (k_component, v_component) = layout.recipe.components_at(layer, layout.layers);
+        let (k_component, v_component) = layout.recipe.components_at(layer, layout.layers.len());
         let fixed = layout.absmax.as_ref().map(|absmax| absmax[layer]);
         for (index, row) in rows.iter().enumerate() {
             assert!(row.position < layout.slot_tokens, "slot overflows");
@@ -342,13 +362,20 @@ impl Backend for Oracle {
                     what: format!("layer {layer}: found {x}"),
                 });
             }
-            let width = layout.kv_heads * layout.head_dim;
+            let shape = layout.layers[layer];
+            let (width, head_dim) = (shape.width(), shape.head_dim);
             let scale = fixed.map(|absmax| absmax.k);
             keys.truncate(row.position, width);
-            self.store_token(&layout, k_component, scale, keys, k.row(index));
+            self.store_token(&layout, k_component, scale, keys, (k.row(index), head_dim));
             let scale = fixed.map(|absmax| absmax.v);
             values.truncate(row.position, width);
-            self.store_token(&layout, v_component, scale, values, v.row(index));
+            self.store_token(
+                &layout,
+                v_component,
+                scale,
+                values,
+                (v.row(index), head_dim),
+            );
         }
         Ok(())
     }
@@ -362,21 +389,28 @@ impl Backend for Oracle {
         out: &mut Matrix,
     ) -> Result<(), BackendError> {
         assert_eq!((q.rows, out.rows), (rows.len(), rows.len()));
-        let (dim, kv_heads) = (cache.layout.head_dim, cache.layout.kv_heads);
+        let shape = cache.layout.layers[layer];
+        let (dim, kv_heads) = (shape.head_dim, shape.kv_heads);
         let group = q.width / dim / kv_heads;
         out.data.clear();
         for (index, row) in rows.iter().enumerate() {
             let (keys, values) = &cache.slots[row.slot][layer];
+            let seen = match shape.window {
+                Some(window) if window <= row.position => row.position + 1 - window,
+                _ => 0,
+            };
             for (head, query) in q.row(index).chunks(dim).enumerate() {
                 let at = |token: usize| (token * kv_heads + head / group) * dim;
-                let scores: Vec<f64> = (0..=row.position)
-                    .map(|t| dot(query, &keys.stored[at(t)..][..dim]) / (dim as f64).sqrt())
+                let scores: Vec<f64> = (seen..=row.position)
+                    .map(|t| {
+                        dot(query, &keys.stored[at(t)..][..dim]) / f64::from(shape.score_divisor)
+                    })
                     .collect();
                 let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
                 let total: f64 = weights.iter().sum();
                 for i in 0..dim {
-                    let value = |t: usize| f64::from(values.stored[at(t) + i]);
+                    let value = |t: usize| f64::from(values.stored[at(seen + t) + i]);
                     let sum: f64 = weights.iter().enumerate().map(|(t, w)| w * value(t)).sum();
                     out.data.push((sum / total) as f32);
                 }
@@ -385,12 +419,21 @@ impl Backend for Oracle {
         Ok(())
     }
 
-    fn silu_mul(&self, packed: &Matrix, out: &mut Matrix) -> Result<(), BackendError> {
+    fn gate(
+        &self,
+        packed: &Matrix,
+        activation: Activation,
+        out: &mut Matrix,
+    ) -> Result<(), BackendError> {
         assert_eq!((packed.rows, packed.width), (out.rows, 2 * out.width));
-        let gated = |(g, u): (&f32, &f32)| {
-            let g = f64::from(*g);
-            (g / (1.0 + (-g).exp()) * f64::from(*u)) as f32
+        let activated = |g: f64| match activation {
+            Activation::Silu => g / (1.0 + (-g).exp()),
+            Activation::GeluTanh => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g.powi(3));
+                0.5 * g * (1.0 + inner.tanh())
+            }
         };
+        let gated = |(g, u): (&f32, &f32)| (activated(f64::from(*g)) * f64::from(*u)) as f32;
         out.data = (0..out.rows)
             .flat_map(|row| {
                 let (gate, up) = packed.row(row).split_at(out.width);
@@ -470,8 +513,9 @@ impl Backend for Oracle {
         slot: usize,
         tokens: usize,
     ) -> Result<(), BackendError> {
-        let width = cache.layout.kv_heads * cache.layout.head_dim;
-        for (keys, values) in &mut cache.slots[slot] {
+        let layers = cache.slots[slot].iter_mut().zip(&cache.layout.layers);
+        for ((keys, values), layer) in layers {
+            let width = layer.width();
             keys.truncate(tokens, width);
             values.truncate(tokens, width);
         }
@@ -479,7 +523,7 @@ impl Backend for Oracle {
     }
 
     fn reset_slot(&self, cache: &mut OracleCache, slot: usize) -> Result<(), BackendError> {
-        cache.slots[slot] = vec![Default::default(); cache.layout.layers];
+        cache.slots[slot] = vec![Default::default(); cache.layout.layers.len()];
         Ok(())
     }
 

@@ -74,6 +74,35 @@ impl<B: Backend> Suite<'_, B> {
                 self.batching_changes_no_bit(shape, &layout);
             }
         }
+        self.windows();
+    }
+
+    /// Windows within a block of tokens, over several, and longer than any sequence; scores divided
+    /// by something else than usual.
+    fn windows(&self) {
+        for (heads, kv_heads, head_dim) in [(4, 2, 64), (2, 1, 128), (6, 2, 24), (2, 1, 256)] {
+            let shape = Shape {
+                layers: 1,
+                heads,
+                kv_heads,
+                head_dim,
+            };
+            for (recipe, window) in [
+                ("native", 1),
+                ("SD", 16),
+                ("native", 24),
+                ("AF", 64),
+                ("RD", 65),
+                ("native", 130),
+                ("SF", 1000),
+            ] {
+                let mut layout = shape.layout(recipe, NativeDtype::F16);
+                layout.layers[0].window = Some(window);
+                layout.layers[0].score_divisor = 13.0;
+                self.attends_to_what_is_stored(Sequence::new(shape, 66, 150), &layout);
+                self.batching_changes_no_bit(shape, &layout);
+            }
+        }
     }
 
     fn step(
@@ -134,7 +163,7 @@ impl<B: Backend> Suite<'_, B> {
             if self.native_queries {
                 q.iter_mut().for_each(|x| *x = round(layout.native, *x));
             }
-            let mut expected = oracle::attention(shape, &q, row.position, &k, &v);
+            let mut expected = oracle::attention(layout.layers[0], &q, row.position, [&k, &v]);
             if self.native_queries && layout.native == NativeDtype::F16 {
                 // Outputs are F16 as well, whose steps no longer shrink below the smallest normal
                 // number.

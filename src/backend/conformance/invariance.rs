@@ -1,7 +1,7 @@
 //! A row has the same bits whatever stands beside it.
 
 use super::{Suite, bits, noise};
-use crate::backend::{Backend, CacheRow, RotaryTable, TensorData};
+use crate::backend::{Activation, Backend, CacheRow, RotaryTable, TensorData};
 
 const ROWS: [usize; 10] = [1, 2, 3, 5, 8, 16, 17, 33, 64, 200];
 
@@ -66,6 +66,7 @@ impl<B: Backend> Suite<'_, B> {
             cos: noise(26, 300 * 32).into(),
             sin: noise(27, 300 * 32).into(),
             half: 32,
+            head_dim: 64,
         };
         let run = |first: usize, rows: usize| {
             let part = self.upload(&x[first * width..(first + rows) * width], width);
@@ -76,8 +77,11 @@ impl<B: Backend> Suite<'_, B> {
             let packed = &packed[first * 2 * width..(first + rows) * 2 * width];
             let mut gate = self.backend.tensor(rows, width).expect("a tensor");
             self.backend
-                .silu_mul(&self.upload(packed, 2 * width), &mut gate)
+                .gate(&self.upload(packed, 2 * width), Activation::Silu, &mut gate)
                 .expect("a gate");
+            self.backend
+                .rms_norm_add(&part, &w, 1e-6, &mut gate)
+                .expect("a norm");
             let places: Vec<_> = (first..first + rows)
                 .map(|position| CacheRow { slot: 0, position })
                 .collect();

@@ -1,6 +1,6 @@
 //! The same operations in plain f64, each element with the sum of magnitudes behind it.
 
-use super::Shape;
+use crate::backend::{Activation, CacheLayer};
 
 /// A value and the sum of magnitudes of the terms that make it up.
 pub type Term = (f64, f64);
@@ -33,25 +33,36 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<Term> {
     result
 }
 
-/// `silu(gate) * up` of a row that holds gate, then up.
-pub fn gated(packed: &[f32]) -> Vec<Term> {
+/// `activation(gate) * up` of a row that holds gate, then up.
+pub fn gated(activation: Activation, packed: &[f32]) -> Vec<Term> {
+    let activated = |g: f64| match activation {
+        Activation::Silu => g / (1.0 + (-g).exp()),
+        Activation::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044_715 * g.powi(3));
+            g / (1.0 + (-2.0 * inner).exp())
+        }
+    };
     let (gate, up) = packed.split_at(packed.len() / 2);
     gate.iter()
         .zip(up)
         .map(|(&g, &u)| {
-            let y = f64::from(g) / (1.0 + (-f64::from(g)).exp()) * f64::from(u);
+            let y = activated(f64::from(g)) * f64::from(u);
             (y, y.abs())
         })
         .collect()
 }
 
 /// Attention of one query row at `position` over `k` and `v` (`[tokens, kv_heads * head_dim]`).
-pub fn attention(shape: Shape, q: &[f32], position: usize, k: &[f32], v: &[f32]) -> Vec<Term> {
-    let (d, width) = (shape.head_dim, shape.kv_width());
+pub fn attention(layer: CacheLayer, q: &[f32], position: usize, kv: [&[f32]; 2]) -> Vec<Term> {
+    let (d, width, [k, v]) = (layer.head_dim, layer.width(), kv);
+    let seen = layer
+        .window
+        .map_or(0, |window| (position + 1).saturating_sub(window));
+    let group = q.len() / width;
     let mut result = Vec::new();
     for (head, q) in q.chunks_exact(d).enumerate() {
-        let first = head / (shape.heads / shape.kv_heads) * d;
-        let scores: Vec<f64> = (0..=position)
+        let first = head / group * d;
+        let scores: Vec<f64> = (seen..=position)
             .map(|t| {
                 let k = &k[t * width + first..][..d];
                 let dot: f64 = q
@@ -59,7 +70,7 @@ pub fn attention(shape: Shape, q: &[f32], position: usize, k: &[f32], v: &[f32])
                     .zip(k)
                     .map(|(&q, &k)| f64::from(q) * f64::from(k))
                     .sum();
-                dot / (d as f64).sqrt()
+                dot / f64::from(layer.score_divisor)
             })
             .collect();
         let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -69,7 +80,7 @@ pub fn attention(shape: Shape, q: &[f32], position: usize, k: &[f32], v: &[f32])
             let terms = weights
                 .iter()
                 .enumerate()
-                .map(|(t, w)| w / total * f64::from(v[t * width + first + i]));
+                .map(|(t, w)| w / total * f64::from(v[(seen + t) * width + first + i]));
             result.push(terms.fold((0.0, 0.0), |(s, a), t| (s + t, a + t.abs())));
         }
     }

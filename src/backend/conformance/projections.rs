@@ -4,8 +4,8 @@
 use super::storage::{RECIPES, SMALL};
 use super::{Shape, Suite, Tolerance, bits, noise, span, within};
 use crate::backend::{
-    Backend, BackendError, CacheLayout, CacheRow, Destination, HeadProjection, RotaryTable,
-    TensorData, project_heads,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, Destination, GateProjection,
+    HeadProjection, RotaryTable, TensorData, project_heads,
 };
 use crate::recipe::NativeDtype;
 
@@ -19,7 +19,8 @@ struct Layer<'a, B: Backend> {
     weight: B::Weight,
     bias: Option<B::Vector>,
     norms: Option<[B::Vector; 2]>,
-    rotary: RotaryTable,
+    /// Of queries and of keys.
+    rotary: [RotaryTable; 2],
 }
 
 impl<B: Backend> Layer<'_, B> {
@@ -43,7 +44,7 @@ impl<B: Backend> Layer<'_, B> {
             weight: &self.weight,
             bias: self.bias.as_ref(),
             norms: self.norms.as_ref().map(|[q, k]| ([q, k], 1e-5)),
-            rotary: &self.rotary,
+            rotary: self.rotary.each_ref(),
         };
         let to = Destination {
             cache,
@@ -97,9 +98,15 @@ impl<B: Backend> Suite<'_, B> {
         self.what_cannot_be_stored_is_named();
     }
 
+    /// Optional parts, and heads of which not all elements are rotated, come together.
     fn layer(&self, shape: Shape, data: TensorData, optional: bool) -> Layer<'_, B> {
         let width = shape.q_width() + 2 * shape.kv_width();
-        let half = shape.head_dim / 2;
+        let half = match (optional, shape.head_dim) {
+            (true, 24) => 5,
+            (true, 64) => 16,
+            (true, 256) => 96,
+            (_, head_dim) => head_dim / 2,
+        };
         // Angles, so that lengths stay as they are.
         let angles: Vec<f32> = noise(81, TOKENS * half);
         Layer {
@@ -108,11 +115,12 @@ impl<B: Backend> Suite<'_, B> {
             weight: self.backend.weight(data, width, INNER).expect("a weight"),
             bias: optional.then(|| self.vector(&noise(82, width))),
             norms: optional.then(|| [83, 84].map(|seed| self.vector(&noise(seed, shape.head_dim)))),
-            rotary: RotaryTable {
-                cos: angles.iter().map(|a| (3.0 * a).cos()).collect(),
-                sin: angles.iter().map(|a| (3.0 * a).sin()).collect(),
+            rotary: [1.0, 1.25].map(|growth: f32| RotaryTable {
+                cos: angles.iter().map(|a| growth * (3.0 * a).cos()).collect(),
+                sin: angles.iter().map(|a| growth * (3.0 * a).sin()).collect(),
                 half,
-            },
+                head_dim: shape.head_dim,
+            }),
         }
     }
 
@@ -209,15 +217,25 @@ impl<B: Backend> Suite<'_, B> {
                 let bias = self.vector(&noise(88, 2 * width));
                 let x = noise(89, 90 * INNER);
                 let run = |from: usize, to: usize, bias: Option<&B::Vector>, fused: bool| {
+                    // Both activations: one beside each kind of bias.
+                    let activation = match bias {
+                        Some(_) => Activation::Silu,
+                        None => Activation::GeluTanh,
+                    };
                     let x = self.upload(&x[from * INNER..to * INNER], INNER);
                     let tensor = |width| self.backend.tensor(to - from, width).expect("a tensor");
                     let (mut packed, mut out) = (tensor(2 * width), tensor(width));
                     let b = self.backend;
                     if fused {
-                        b.project_gated(&x, &weight, bias, &mut packed, &mut out)
+                        let gate = GateProjection {
+                            weight: &weight,
+                            bias,
+                            activation,
+                        };
+                        b.project_gated(&x, gate, &mut packed, &mut out)
                     } else {
                         b.matmul(&x, &weight, bias, &mut packed)
-                            .and_then(|()| b.silu_mul(&packed, &mut out))
+                            .and_then(|()| b.gate(&packed, activation, &mut out))
                     }
                     .expect("a gate");
                     self.host(&out)

@@ -1,7 +1,7 @@
 //! Operations on rows against f64.
 
 use super::{Suite, Tolerance, bits, noise, oracle, within};
-use crate::backend::{Backend, BackendError, CacheRow, RotaryTable, TensorData};
+use crate::backend::{Activation, Backend, BackendError, CacheRow, RotaryTable, TensorData};
 
 impl<B: Backend> Suite<'_, B> {
     pub fn rows(&self) {
@@ -117,6 +117,20 @@ impl<B: Backend> Suite<'_, B> {
                 .rms_norm(&self.upload(&x, width), &weight, 1e-5, &mut y)
                 .expect("a norm");
             self.near("rms_norm", &self.host(&y), &expected);
+            let start = noise(70, 5 * width);
+            let mut sum = self.upload(&start, width);
+            self.backend
+                .rms_norm_add(&self.upload(&x, width), &weight, 1e-5, &mut sum)
+                .expect("a norm");
+            let sums: Vec<_> = expected
+                .iter()
+                .zip(&start)
+                .map(|((v, s), &r)| (v + f64::from(r), s + f64::from(r.abs())))
+                .collect();
+            self.near("rms_norm_add", &self.host(&sum), &sums);
+            self.backend.scale(&mut sum, 55.5).expect("a multiple");
+            let scaled: Vec<_> = sums.iter().map(|(v, s)| (55.5 * v, 55.5 * s)).collect();
+            self.near("scale", &self.host(&sum), &scaled);
             let mut heads = self.upload(&x, 5 * width);
             self.backend
                 .rms_norm_heads(&mut heads, &weight, 1e-5)
@@ -125,8 +139,15 @@ impl<B: Backend> Suite<'_, B> {
         }
     }
 
+    /// Whole head vectors, and their first elements only.
     fn rotary(&self) {
-        let (half, heads) = (12, 3);
+        for (half, head_dim) in [(12, 24), (8, 24), (5, 12)] {
+            self.rotates(half, head_dim);
+        }
+    }
+
+    fn rotates(&self, half: usize, head_dim: usize) {
+        let heads = 3;
         let angles: Vec<f32> = (0..50 * half)
             .map(|i| (i / half) as f32 * 0.9_f32.powi((i % half) as i32))
             .collect();
@@ -134,11 +155,12 @@ impl<B: Backend> Suite<'_, B> {
             cos: angles.iter().map(|a| a.cos()).collect(),
             sin: angles.iter().map(|a| a.sin()).collect(),
             half,
+            head_dim,
         };
         let rows: Vec<_> = [7, 0, 49]
             .map(|position| CacheRow { slot: 0, position })
             .to_vec();
-        let width = heads * 2 * half;
+        let width = heads * head_dim;
         let x = noise(8, rows.len() * width);
         let mut y = self.upload(&x, width);
         self.backend
@@ -146,7 +168,10 @@ impl<B: Backend> Suite<'_, B> {
             .expect("a rotation");
         let expected: Vec<_> = (0..x.len())
             .map(|i| {
-                let d = i % (2 * half);
+                let d = i % head_dim;
+                if d >= 2 * half {
+                    return (f64::from(x[i]), 0.0);
+                }
                 let angle = rows[i / width].position * half + d % half;
                 let (cos, sin) = (f64::from(table.cos[angle]), f64::from(table.sin[angle]));
                 let other = if d < half { -x[i + half] } else { x[i - half] };
@@ -158,17 +183,27 @@ impl<B: Backend> Suite<'_, B> {
     }
 
     fn gates(&self) {
-        for width in [1000, 1, 27, 4104] {
-            let packed: Vec<f32> = noise(9, 6 * width).iter().map(|x| x * 12.0).collect();
-            let mut out = self.backend.tensor(3, width).expect("a tensor");
-            self.backend
-                .silu_mul(&self.upload(&packed, 2 * width), &mut out)
-                .expect("a gate");
-            let expected: Vec<_> = packed
-                .chunks_exact(2 * width)
-                .flat_map(oracle::gated)
-                .collect();
-            self.near("silu_mul", &self.host(&out), &expected);
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            for width in [1000, 1, 27, 4104] {
+                let packed: Vec<f32> = noise(9, 6 * width).iter().map(|x| x * 12.0).collect();
+                let mut out = self.backend.tensor(3, width).expect("a tensor");
+                self.backend
+                    .gate(&self.upload(&packed, 2 * width), activation, &mut out)
+                    .expect("a gate");
+                let mut expected: Vec<_> = packed
+                    .chunks_exact(2 * width)
+                    .flat_map(|row| oracle::gated(activation, row))
+                    .collect();
+                if activation == Activation::GeluTanh {
+                    // Where the exponent is large, the rounding of its argument weighs most: the
+                    // result is then a small part of what it is made of.
+                    let sizes = packed.chunks_exact(2 * width).flat_map(|row| &row[..width]);
+                    for ((_, size), gate) in expected.iter_mut().zip(sizes) {
+                        *size *= 1.0 + f64::from(gate.abs()).powi(3);
+                    }
+                }
+                self.near("gate", &self.host(&out), &expected);
+            }
         }
     }
 

@@ -1,9 +1,9 @@
 //! What a cache stores and what it says about it.
 
 use super::{Shape, Suite, noise, round, span};
-use crate::backend::{Backend, BackendError, CacheLayout, CacheRow};
+use crate::backend::{Backend, BackendError, CacheLayer, CacheLayout, CacheRow};
 use crate::recipe::float8::{self, ByteFormat};
-use crate::recipe::{Component, NativeDtype, Recipe, ScalePolicy, bytes_per_token};
+use crate::recipe::{Component, NativeDtype, Recipe, ScalePolicy};
 use crate::schema::{ComponentTotals, LayerAbsmax};
 
 pub const RECIPES: [&str; 10] = [
@@ -47,20 +47,26 @@ fn vector_scale(c: Component, format: ByteFormat, absmax: f32, x: &[f32]) -> f32
 
 /// Keys and values of one layer as they must read back, `[rows, kv_heads * head_dim]`.
 pub fn stored_rows(layout: &CacheLayout, layer: usize, k: &[f32], v: &[f32]) -> [Vec<f32>; 2] {
-    let (kc, vc) = layout.recipe.components_at(layer, layout.layers);
+    let (kc, vc) = layout.recipe.components_at(layer, layout.layers.len());
     let none = LayerAbsmax { k: 0.0, v: 0.0 };
     let absmax = layout.absmax.as_ref().map_or(none, |a| a[layer]);
     let all = |c, absmax, x: &[f32]| {
-        x.chunks_exact(layout.head_dim)
+        x.chunks_exact(layout.layers[layer].head_dim)
             .flat_map(|x| stored(layout, c, absmax, x))
             .collect()
     };
     [all(kc, absmax.k, k), all(vc, absmax.v, v)]
 }
 
-fn totals(layout: &CacheLayout, c: Component, absmax: f32, x: &[f32]) -> ComponentTotals {
+fn totals(
+    layout: &CacheLayout,
+    head_dim: usize,
+    c: Component,
+    absmax: f32,
+    x: &[f32],
+) -> ComponentTotals {
     let mut totals = ComponentTotals::default();
-    for x in x.chunks_exact(layout.head_dim) {
+    for x in x.chunks_exact(head_dim) {
         let back = stored(layout, c, absmax, x);
         let differing = x
             .iter()
@@ -74,7 +80,7 @@ fn totals(layout: &CacheLayout, c: Component, absmax: f32, x: &[f32]) -> Compone
                 .count()
         });
         totals.merge(&ComponentTotals {
-            bytes: crate::recipe::vector_bytes(c, layout.head_dim as u32),
+            bytes: crate::recipe::vector_bytes(c, head_dim as u32),
             elements: x.len() as u64,
             saturated: saturated as u64,
             changed: differing.count() as u64,
@@ -90,6 +96,10 @@ impl<B: Backend> Suite<'_, B> {
         for native in [NativeDtype::F16, NativeDtype::Bf16] {
             for recipe in RECIPES {
                 self.counters(&SMALL.layout(recipe, native));
+                // Layers of other heads, and wider ones.
+                let mut layout = SMALL.layout(recipe, native);
+                layout.layers[1] = CacheLayer::new(3, 40);
+                self.counters(&layout);
             }
         }
         self.refusals();
@@ -98,32 +108,32 @@ impl<B: Backend> Suite<'_, B> {
     }
 
     fn counters(&self, layout: &CacheLayout) {
-        let width = SMALL.kv_width();
         let mut cache = self.backend.cache(layout).expect("a cache");
         let rows = span(1, 0, 37);
-        for layer in 0..layout.layers {
+        for (layer, shape) in layout.layers.iter().enumerate() {
+            let (width, head_dim) = (shape.width(), shape.head_dim);
             let mut k = noise(30 + layer as u64, rows.len() * width);
             let mut v = noise(40 + layer as u64, rows.len() * width);
             // Zero vectors.
-            k[layout.head_dim..2 * layout.head_dim].fill(0.0);
-            v[..layout.head_dim].fill(0.0);
+            k[head_dim..2 * head_dim].fill(0.0);
+            v[..head_dim].fill(0.0);
             let (dk, dv) = (self.upload(&k, width), self.upload(&v, width));
             self.backend
                 .store(&mut cache, layer, &dk, &dv, &rows)
                 .expect("storage");
-            let (kc, vc) = layout.recipe.components_at(layer, layout.layers);
+            let (kc, vc) = layout.recipe.components_at(layer, layout.layers.len());
             let none = LayerAbsmax { k: 0.0, v: 0.0 };
             let absmax = layout.absmax.as_ref().map_or(none, |a| a[layer]);
             let got = self.backend.slot_totals(&cache, 1).expect("totals");
             assert_eq!(
                 got[layer].k,
-                totals(layout, kc, absmax.k, &k),
+                totals(layout, head_dim, kc, absmax.k, &k),
                 "{}",
                 layout.recipe.name
             );
             assert_eq!(
                 got[layer].v,
-                totals(layout, vc, absmax.v, &v),
+                totals(layout, head_dim, vc, absmax.v, &v),
                 "{}",
                 layout.recipe.name
             );
@@ -143,17 +153,15 @@ impl<B: Backend> Suite<'_, B> {
     }
 
     fn check_bytes(&self, layout: &CacheLayout, cache: &B::Cache, tokens: usize) {
-        let shape = crate::recipe::CacheShape {
-            layers: layout.layers as u32,
-            kv_heads: layout.kv_heads as u32,
-            head_dim: layout.head_dim as u32,
-        };
+        let mut expected = 0;
+        for (layer, shape) in layout.layers.iter().enumerate() {
+            let (k, v) = layout.recipe.components_at(layer, layout.layers.len());
+            let bytes = [k, v].map(|c| crate::recipe::vector_bytes(c, shape.head_dim as u32));
+            expected += (tokens * shape.kv_heads) as u64 * (bytes[0] + bytes[1]);
+        }
         let totals = self.backend.slot_totals(cache, 1).expect("totals");
         let bytes: u64 = totals.iter().map(|t| t.k.bytes + t.v.bytes).sum();
-        assert_eq!(
-            bytes,
-            tokens as u64 * bytes_per_token(&layout.recipe, &shape)
-        );
+        assert_eq!(bytes, expected);
         let other = self.backend.slot_totals(cache, 0).expect("totals");
         assert!(other.iter().all(|t| t.k.elements == 0 && t.v.elements == 0));
     }
@@ -189,7 +197,7 @@ impl<B: Backend> Suite<'_, B> {
         let layout = SMALL.layout("SD", NativeDtype::F16);
         let width = SMALL.kv_width();
         let store = |cache: &mut B::Cache, seed: u64, rows: &[CacheRow]| {
-            for layer in 0..layout.layers {
+            for layer in 0..layout.layers.len() {
                 let x = self.upload(&noise(seed, rows.len() * width), width);
                 self.backend
                     .store(cache, layer, &x, &x, rows)

@@ -2,9 +2,9 @@
 //!
 //! Blocks are aligned to positions and taken in ascending order; every row takes whole blocks,
 //! with masked tokens at probability exactly zero. So the operations behind a row's result, and
-//! their order, follow from its own position alone. What differs between calls is only how many
-//! fully masked blocks or tokens a row sees beside its neighbours: they add zero, and a final
-//! `+ 0.0` removes the one trace that leaves, the sign of a zero.
+//! their order, follow from its own position and the layer's window alone. What differs between
+//! calls is only how many fully masked blocks or tokens a row sees beside its neighbours: they add
+//! zero, and a final `+ 0.0` removes the one trace that leaves, the sign of a zero.
 //!
 //! A decoded tile serves all rows and query heads of a task: query heads that share a key/value
 //! head, and in a prompt a run of rows of the same slot.
@@ -19,7 +19,7 @@ use super::kernel::{
     with_tile_rows,
 };
 use super::rowwise::{larger, tree, tree_sum};
-use crate::backend::CacheRow;
+use crate::backend::{CacheLayer, CacheRow};
 
 /// Tokens of a block.
 const BLOCK: usize = 64;
@@ -42,26 +42,36 @@ struct Task {
     kv_head: usize,
     /// Row numbers.
     rows: Vec<usize>,
+    /// First position that any of them sees.
+    first: usize,
     /// Largest position among them.
     last: usize,
 }
 
-/// `out[i] = softmax(q[i] K^T / sqrt(head_dim)) V` over positions `0..=position` of the row's
-/// slot, per head; `out` is `[rows, heads * head_dim]`.
+impl Task {
+    /// Blocks that any row sees a token of.
+    fn blocks(&self) -> std::ops::RangeInclusive<usize> {
+        self.first / BLOCK..=self.last / BLOCK
+    }
+}
+
+/// `out[i] = softmax(q[i] K^T / score_divisor) V` over the positions of the row's slot that it
+/// sees, per head; `out` is `[rows, heads * head_dim]`.
 ///
 /// # Panics
 /// Where shapes do not fit or a position was never stored.
 pub fn attend(arch: Arch, cache: &CpuCache, layer: usize, queries: &Queries, out: &mut [f32]) {
-    let head_dim = cache.shape().head_dim;
+    let shape = cache.layer(layer);
+    let head_dim = shape.head_dim;
     assert_eq!(queries.q.len(), out.len(), "elements of queries");
     if queries.rows.is_empty() {
         return;
     }
     let width = out.len() / queries.rows.len();
-    let group = width / cache.shape().width();
+    let group = width / shape.width();
     assert_eq!(
         width,
-        group * cache.shape().width(),
+        group * shape.width(),
         "query heads per key/value head"
     );
     let tasks = plan(cache, layer, queries.rows, group);
@@ -72,6 +82,7 @@ pub fn attend(arch: Arch, cache: &CpuCache, layer: usize, queries: &Queries, out
             arch.dispatch(Attention {
                 cache,
                 layer,
+                shape,
                 task,
                 queries,
                 group,
@@ -106,21 +117,25 @@ fn plan(cache: &CpuCache, layer: usize, rows: &[CacheRow], group: usize) -> Vec<
             None => slots.push((row.slot, vec![i])),
         }
     }
+    let shape = cache.layer(layer);
     let share = (TASK_QUERIES / group).max(1);
     let mut tasks = Vec::new();
     for (slot, members) in &slots {
         for members in members.chunks(share) {
-            let last = members.iter().map(|&i| rows[i].position).max().unwrap_or(0);
-            tasks.extend((0..cache.shape().kv_heads).map(|kv_head| Task {
+            let positions = || members.iter().map(|&i| rows[i].position);
+            let first = positions().min().unwrap_or(0);
+            let last = positions().max().unwrap_or(0);
+            tasks.extend((0..shape.kv_heads).map(|kv_head| Task {
                 slot: *slot,
                 kv_head,
                 rows: members.to_vec(),
+                first: shape.first_visible(first),
                 last,
             }));
         }
     }
     // The longest first: threads finish together.
-    tasks.sort_by_key(|task| std::cmp::Reverse((task.last + 1) * task.rows.len()));
+    tasks.sort_by_key(|task| std::cmp::Reverse(task.blocks().count() * task.rows.len()));
     tasks
 }
 
@@ -159,6 +174,7 @@ struct Running {
 struct Attention<'a> {
     cache: &'a CpuCache,
     layer: usize,
+    shape: CacheLayer,
     task: &'a Task,
     queries: &'a Queries<'a>,
     group: usize,
@@ -174,7 +190,7 @@ impl WithSimd for Attention<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         self.begin();
-        for block in 0..=self.task.last / BLOCK {
+        for block in self.task.blocks() {
             self.decode(simd, block);
             self.score(simd);
             self.soften(block);
@@ -191,9 +207,9 @@ impl Attention<'_> {
 
     /// Packs the queries and clears the sums.
     fn begin(&mut self) {
-        let head_dim = self.cache.shape().head_dim;
+        let head_dim = self.shape.head_dim;
         let count = self.count();
-        let width = self.group * self.cache.shape().width();
+        let width = self.group * self.shape.width();
         let (task, group, q) = (self.task, self.group, self.queries.q);
         let query = |i: usize| {
             let head = task.kv_head * group + i % group;
@@ -228,7 +244,7 @@ impl Attention<'_> {
     fn decode<S: Simd>(&mut self, simd: S, block: usize) {
         let Task { slot, kv_head, .. } = *self.task;
         let (cache, layer) = (self.cache, self.layer);
-        let head_dim = cache.shape().head_dim;
+        let head_dim = self.shape.head_dim;
         let stored = cache.tokens(layer, slot) - block * BLOCK;
         let Scratch { keys, values, .. } = &mut *self.scratch;
         let pages = keys
@@ -258,7 +274,7 @@ impl Attention<'_> {
     #[inline(always)]
     fn score<S: Simd>(&mut self, simd: S) {
         let count = self.count();
-        let head_dim = self.cache.shape().head_dim;
+        let head_dim = self.shape.head_dim;
         let Scratch {
             q, keys, scores, ..
         } = &mut *self.scratch;
@@ -279,8 +295,8 @@ impl Attention<'_> {
     #[inline(always)]
     fn soften(&mut self, block: usize) {
         let count = self.count();
-        let head_dim = self.cache.shape().head_dim as f32;
-        let factor = std::f32::consts::LOG2_E / head_dim.sqrt();
+        let shape = self.shape;
+        let factor = std::f32::consts::LOG2_E / shape.score_divisor;
         let s = &mut *self.scratch;
         let (left, right) = s.scores.split_at(count);
         for (((running, weights), left), right) in s
@@ -293,10 +309,9 @@ impl Attention<'_> {
             weights[..PANEL].copy_from_slice(left);
             weights[PANEL..].copy_from_slice(right);
             // Tokens of the block that the row may see, itself included.
-            let visible = (running.position + 1)
-                .saturating_sub(block * BLOCK)
-                .min(BLOCK);
-            running.step(weights, visible, factor);
+            let within = |position: usize| position.saturating_sub(block * BLOCK).min(BLOCK);
+            let first = within(shape.first_visible(running.position));
+            running.step(weights, first..within(running.position + 1), factor);
         }
     }
 
@@ -311,7 +326,7 @@ impl Attention<'_> {
             running,
             ..
         } = &mut *self.scratch;
-        let head_dim = self.cache.shape().head_dim;
+        let head_dim = self.shape.head_dim;
         for (panel, sums) in sums.chunks_exact_mut(count).enumerate() {
             for (sum, running) in sums.iter_mut().zip(&*running) {
                 scale_row(simd, sum, running.correction);
@@ -338,7 +353,7 @@ impl Attention<'_> {
     }
 
     fn finish(&mut self) {
-        let head_dim = self.cache.shape().head_dim;
+        let head_dim = self.shape.head_dim;
         let count = self.count();
         for (i, out) in self.result.chunks_exact_mut(head_dim).enumerate() {
             let sum = self.scratch.running[i].sum;
@@ -352,13 +367,20 @@ impl Attention<'_> {
 }
 
 impl Running {
-    /// Turns scores into weights `2^(score * factor - largest)`, zero from `visible` on.
+    /// Turns scores into weights `2^(score * factor - largest)`, zero outside `visible`.
     #[inline(always)]
-    fn step(&mut self, weights: &mut [f32; BLOCK], visible: usize, factor: f32) {
+    fn step(&mut self, weights: &mut [f32; BLOCK], visible: std::ops::Range<usize>, factor: f32) {
+        if visible.is_empty() {
+            // Before its window and beyond its position a row has no largest score to take.
+            weights.fill(0.0);
+            self.correction = 1.0;
+            return;
+        }
         for w in weights.iter_mut() {
             *w *= factor;
         }
-        weights[visible..].fill(f32::NEG_INFINITY);
+        weights[..visible.start].fill(f32::NEG_INFINITY);
+        weights[visible.end..].fill(f32::NEG_INFINITY);
         let largest = larger(self.largest, tree(fold_lanes(weights, larger), larger));
         for w in weights.iter_mut() {
             *w = exp2(*w - largest);

@@ -17,7 +17,7 @@ use rayon::prelude::*;
 
 pub use crate::backend::storage::Side;
 use crate::backend::storage::{self, Storage};
-use crate::backend::{BackendError, CacheLayout, CacheRow, Held, Ledger, Purpose};
+use crate::backend::{BackendError, CacheLayer, CacheLayout, CacheRow, Held, Ledger, Purpose};
 use crate::recipe::PAGE_TOKENS;
 use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
 pub use plane::{HeadOf, Plane, PlaneShape};
@@ -30,8 +30,8 @@ const PARALLEL_ROWS: usize = 32;
 
 /// Physical cache of all layers and slots.
 pub struct CpuCache {
-    /// Heads and widths.
-    shape: PlaneShape,
+    /// What attention has to know of every layer.
+    shapes: Vec<CacheLayer>,
     /// Storage of keys and values per layer.
     layers: Vec<[Storage; 2]>,
     slot_tokens: usize,
@@ -72,16 +72,13 @@ impl CpuCache {
     pub fn new(layout: &CacheLayout, ledger: &Arc<Ledger>) -> Result<Self, BackendError> {
         let layers = storage::of_layers(layout, "cpu")?;
         Ok(CpuCache {
-            shape: PlaneShape {
-                kv_heads: layout.kv_heads,
-                head_dim: layout.head_dim,
-            },
+            shapes: layout.layers.clone(),
             layers,
             slot_tokens: layout.slot_tokens,
             slots: vec![
                 Slot {
                     pages: Vec::new(),
-                    tokens: vec![0; layout.layers],
+                    tokens: vec![0; layout.layers.len()],
                 };
                 layout.slots
             ],
@@ -91,9 +88,13 @@ impl CpuCache {
         })
     }
 
-    /// Heads and widths.
-    pub fn shape(&self) -> PlaneShape {
-        self.shape
+    /// What attention has to know of a layer.
+    pub fn layer(&self, layer: usize) -> CacheLayer {
+        self.shapes[layer]
+    }
+
+    fn shape(&self, layer: usize) -> PlaneShape {
+        PlaneShape::of(&self.shapes[layer])
     }
 
     /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer. Where two rows name
@@ -112,7 +113,8 @@ impl CpuCache {
         v: &[f32],
         rows: &[CacheRow],
     ) -> Result<(), BackendError> {
-        let width = self.shape.width();
+        let shape = self.shape(layer);
+        let width = shape.width();
         assert!(
             k.len() == rows.len() * width && v.len() == k.len(),
             "elements of keys and values"
@@ -122,7 +124,7 @@ impl CpuCache {
         }
         let writer = Writer {
             layer,
-            shape: self.shape,
+            shape,
             storages: self.layers[layer],
             k,
             v,
@@ -175,7 +177,8 @@ impl CpuCache {
         );
         while self.slots[slot].pages.len() <= position / PAGE {
             let page = self.free.pop().unwrap_or_else(|| {
-                let fresh = self.layers.iter().map(|s| LayerPage::new(self.shape, s));
+                let layers = self.shapes.iter().map(PlaneShape::of).zip(&self.layers);
+                let fresh = layers.map(|(shape, s)| LayerPage::new(shape, s));
                 self.pages.push(fresh.collect());
                 enter(&mut self.held, &self.pages);
                 self.pages.len() - 1
@@ -198,7 +201,7 @@ impl CpuCache {
     /// How to read one head of one component of one layer.
     pub fn head(&self, layer: usize, head: usize, side: Side) -> HeadOf {
         HeadOf {
-            shape: self.shape,
+            shape: self.shape(layer),
             storage: self.layers[layer][side as usize],
             head,
         }
@@ -243,29 +246,17 @@ impl CpuCache {
                 let tally = tallies[side as usize];
                 if tally.stored {
                     let plane = &page.planes[side as usize];
-                    totals.merge(&self.token_totals(storage, plane, lane, tally));
+                    totals.merge(&token_totals(
+                        self.shape(layer),
+                        storage,
+                        plane,
+                        lane,
+                        tally,
+                    ));
                 }
             }
         }
         totals
-    }
-
-    fn token_totals(
-        &self,
-        storage: Storage,
-        plane: &Plane,
-        lane: usize,
-        tally: Tally,
-    ) -> ComponentTotals {
-        let scales = || (0..self.shape.kv_heads).filter_map(|h| plane.scale(storage, h, lane));
-        ComponentTotals {
-            bytes: storage.token_bytes(self.shape.kv_heads, self.shape.head_dim),
-            elements: self.shape.width() as u64,
-            saturated: u64::from(tally.saturated),
-            changed: u64::from(tally.changed),
-            scale_min: scales().reduce(f32::min),
-            scale_max: scales().reduce(f32::max),
-        }
     }
 
     /// Largest absolute stored key and value of the slot, per layer.
@@ -280,15 +271,16 @@ impl CpuCache {
 
     fn component_absmax(&self, slot: usize, layer: usize, side: Side) -> f32 {
         let storage = self.layers[layer][side as usize];
-        let mut vector = vec![0.0; self.shape.head_dim];
+        let shape = self.shape(layer);
+        let mut vector = vec![0.0; shape.head_dim];
         let mut absmax = 0.0_f32;
         for &page in &self.slots[slot].pages {
             let page = &self.pages[page][layer];
             let stored = (0..PAGE).filter(|&lane| page.tallies[lane][side as usize].stored);
             for lane in stored {
-                for head in 0..self.shape.kv_heads {
+                for head in 0..shape.kv_heads {
                     let plane = &page.planes[side as usize];
-                    plane.vector(side, self.shape, storage, head, lane, &mut vector);
+                    plane.vector(side, shape, storage, head, lane, &mut vector);
                     absmax = vector.iter().fold(absmax, |m, x| m.max(x.abs()));
                 }
             }
@@ -319,9 +311,9 @@ impl CpuCache {
                 .iter()
                 .find(|(p, _)| *p == number)
                 .map_or(0, |(_, kept)| *kept);
-            for layer in page {
+            for (layer, shape) in page.iter_mut().zip(&self.shapes) {
                 for side in [Side::Key, Side::Value] {
-                    layer.planes[side as usize].poison(side, self.shape, kept);
+                    layer.planes[side as usize].poison(side, PlaneShape::of(shape), kept);
                 }
             }
         }
@@ -330,6 +322,24 @@ impl CpuCache {
     /// Pages that exist, used or free.
     pub fn page_count(&self) -> usize {
         self.pages.len()
+    }
+}
+
+fn token_totals(
+    shape: PlaneShape,
+    storage: Storage,
+    plane: &Plane,
+    lane: usize,
+    tally: Tally,
+) -> ComponentTotals {
+    let scales = || (0..shape.kv_heads).filter_map(|h| plane.scale(storage, h, lane));
+    ComponentTotals {
+        bytes: storage.token_bytes(shape.kv_heads, shape.head_dim),
+        elements: shape.width() as u64,
+        saturated: u64::from(tally.saturated),
+        changed: u64::from(tally.changed),
+        scale_min: scales().reduce(f32::min),
+        scale_max: scales().reduce(f32::max),
     }
 }
 

@@ -45,6 +45,14 @@ pub fn silu(x: f32) -> f32 {
     x / (1.0 + exp2(-x * std::f32::consts::LOG2_E))
 }
 
+/// `x / 2 * (1 + tanh(u)) = x / (1 + exp(-2 u))` with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
+#[inline(always)]
+pub fn gelu_tanh(x: f32) -> f32 {
+    const FACTOR: f32 = 2.0 * 0.797_884_6 * std::f32::consts::LOG2_E;
+    let inner = (0.044_715 * x * x).mul_add(x, x);
+    x / (1.0 + exp2(-FACTOR * inner))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +89,22 @@ mod tests {
         }
         assert!(silu(f32::NAN).is_nan());
         assert!(silu(-1000.0).abs() < 1e-35);
+    }
+
+    #[test]
+    fn gelu_follows_its_definition() {
+        for i in -4000..=4000 {
+            let x = i as f32 / 200.0;
+            let wide = f64::from(x);
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (wide + 0.044_715 * wide.powi(3));
+            // The difference of 1 and a tangent close to -1 has lost its digits.
+            let exact = wide / (1.0 + (-2.0 * inner).exp());
+            let tolerance = if x < -3.0 { 1e-4 } else { 1e-6 };
+            let error = (f64::from(gelu_tanh(x)) - exact).abs();
+            assert!(error <= tolerance * exact.abs() + 1e-35, "{x}: {error:e}");
+        }
+        assert!(gelu_tanh(f32::NAN).is_nan());
+        assert!(gelu_tanh(-1000.0).abs() < 1e-35);
+        assert_eq!(gelu_tanh(1000.0), 1000.0);
     }
 }

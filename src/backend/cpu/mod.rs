@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use super::meter::Process;
 use super::{
-    Backend, BackendError, CacheLayout, CacheRow, Held, Ledger, Meter, Purpose, RotaryTable,
-    TensorData,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, Held, Ledger, Meter, Purpose,
+    RotaryTable, TensorData,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 pub use cache::CpuCache;
@@ -236,6 +236,23 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
+    fn rms_norm_add(
+        &self,
+        x: &CpuTensor,
+        weight: &Vec<f32>,
+        eps: f32,
+        residual: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        assert_eq!(x.width, weight.len(), "width of a norm");
+        rowwise::rms_norm_add(self.arch, &x.data, weight, eps, &mut residual.data);
+        Ok(())
+    }
+
+    fn scale(&self, x: &mut CpuTensor, factor: f32) -> Result<(), BackendError> {
+        x.data.iter_mut().for_each(|x| *x *= factor);
+        Ok(())
+    }
+
     fn rms_norm_heads(
         &self,
         x: &mut CpuTensor,
@@ -282,7 +299,7 @@ impl Backend for CpuBackend {
         rows: &[CacheRow],
     ) -> Result<(), BackendError> {
         assert_eq!(x.rows, rows.len(), "rows to rotate");
-        assert_eq!(x.width % (2 * table.half), 0, "width of whole head vectors");
+        assert_eq!(x.width % table.head_dim, 0, "width of whole head vectors");
         rowwise::rotary(self.arch, &mut x.data, x.width, table, rows);
         Ok(())
     }
@@ -312,9 +329,20 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn silu_mul(&self, packed: &CpuTensor, out: &mut CpuTensor) -> Result<(), BackendError> {
+    fn gate(
+        &self,
+        packed: &CpuTensor,
+        activation: Activation,
+        out: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
         assert_eq!(packed.width, 2 * out.width, "width of a gate");
-        rowwise::silu_mul(self.arch, &packed.data, out.width, &mut out.data);
+        rowwise::gate(
+            self.arch,
+            activation,
+            &packed.data,
+            out.width,
+            &mut out.data,
+        );
         Ok(())
     }
 

@@ -6,9 +6,9 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::exp::silu;
+use super::exp::{gelu_tanh, silu};
 use super::product::PARALLEL_ELEMENTS;
-use crate::backend::{BackendError, CacheRow, RotaryTable};
+use crate::backend::{Activation, BackendError, CacheRow, RotaryTable};
 
 /// Partial sums of a reduction.
 const LANES: usize = 16;
@@ -131,34 +131,70 @@ pub fn rms_norm_in_place(arch: Arch, x: &mut [f32], weight: &[f32], eps: f32) {
     });
 }
 
-/// `out = silu(gate) * up`, rows of `width`; a row of `packed` holds gate, then up.
-pub fn silu_mul(arch: Arch, packed: &[f32], width: usize, out: &mut [f32]) {
-    assert_eq!(packed.len(), 2 * out.len(), "elements of a gate");
-    for_rows(out, width, |i, out| {
-        let (gate, up) = packed[2 * i * width..2 * (i + 1) * width].split_at(width);
-        vectorised!(arch, |gate: &'a [f32],
-                           up: &'a [f32],
-                           out: &'a mut [f32]|
+/// `residual[i] += x[i] / sqrt(mean(x[i]^2) + eps) * weight`, rows of `weight.len()`.
+pub fn rms_norm_add(arch: Arch, x: &[f32], weight: &[f32], eps: f32, residual: &mut [f32]) {
+    assert_eq!(x.len(), residual.len(), "elements of a norm");
+    let width = weight.len();
+    for_rows(residual, width, |i, residual| {
+        let x = &x[i * width..(i + 1) * width];
+        vectorised!(arch, |x: &'a [f32],
+                           weight: &'a [f32],
+                           eps: f32,
+                           residual: &'a mut [f32]|
          -> () {
-            for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-                *out = silu(gate) * up;
+            let inverse = inverse_rms(x, eps);
+            for ((sum, &x), &w) in residual.iter_mut().zip(x).zip(weight) {
+                *sum += x * inverse * w;
             }
         });
     });
 }
 
-/// Rotates every head vector (first half against second half) by its row's position.
+/// `out = activation(gate) * up`, rows of `width`; a row of `packed` holds gate, then up.
+pub fn gate(arch: Arch, activation: Activation, packed: &[f32], width: usize, out: &mut [f32]) {
+    assert_eq!(packed.len(), 2 * out.len(), "elements of a gate");
+    for_rows(out, width, |i, out| {
+        let (gate, up) = packed[2 * i * width..2 * (i + 1) * width].split_at(width);
+        match activation {
+            Activation::Silu => {
+                vectorised!(arch, |gate: &'a [f32],
+                                   up: &'a [f32],
+                                   out: &'a mut [f32]|
+                 -> () { gated(gate, up, out, silu) });
+            }
+            Activation::GeluTanh => {
+                vectorised!(arch, |gate: &'a [f32],
+                                   up: &'a [f32],
+                                   out: &'a mut [f32]|
+                 -> () {
+                    gated(gate, up, out, gelu_tanh)
+                });
+            }
+        }
+    });
+}
+
+#[inline(always)]
+fn gated(gate: &[f32], up: &[f32], out: &mut [f32], activation: impl Fn(f32) -> f32) {
+    for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
+        *out = activation(gate) * up;
+    }
+}
+
+/// Rotates every head vector (the first half of what is rotated against the second) by its row's
+/// position.
 pub fn rotary(arch: Arch, x: &mut [f32], width: usize, table: &RotaryTable, rows: &[CacheRow]) {
-    let half = table.half;
+    let (half, head_dim) = (table.half, table.head_dim);
     for_rows(x, width, |i, row| {
         let angles = rows[i].position * half..(rows[i].position + 1) * half;
         let (cos, sin) = (&table.cos[angles.clone()], &table.sin[angles]);
         vectorised!(arch, |row: &'a mut [f32],
                            cos: &'a [f32],
                            sin: &'a [f32],
-                           half: usize|
+                           half: usize,
+                           head_dim: usize|
          -> () {
-            for head in row.chunks_exact_mut(2 * half) {
+            for head in row.chunks_exact_mut(head_dim) {
                 let (first, second) = head.split_at_mut(half);
                 for (((a, b), &cos), &sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
                     (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);

@@ -50,6 +50,7 @@ fn pass(b: &CpuBackend, recipe: &str) -> Vec<Vec<u32>> {
         cos: noise(6, 77 * 20).into(),
         sin: noise(7, 77 * 20).into(),
         half: 20,
+        head_dim: 40,
     };
     b.rotary(&mut k, &table, &rows).expect("a rotation");
     let layout = shape.layout(recipe, NativeDtype::F16);
@@ -58,7 +59,7 @@ fn pass(b: &CpuBackend, recipe: &str) -> Vec<Vec<u32>> {
     let mut out = tensor(width);
     b.attend(&cache, 0, &q, &rows, &mut out).expect("attention");
     let mut gate = tensor(width / 2);
-    b.silu_mul(&out, &mut gate).expect("a gate");
+    b.gate(&out, Activation::Silu, &mut gate).expect("a gate");
     let targets = vec![3; rows.len()];
     let nll = b.nll(&gate, &targets).expect("likelihoods");
     vec![

@@ -17,6 +17,9 @@ pub use kind::testing;
 pub use kind::{AttentionFunctions, AttentionKind, WARP_ROWS, embedded_units};
 use kind::{Class, FEW_THREADS, PROMPT_ROWS, PROMPT_THREADS};
 
+/// A window that no sequence is longer than, and that a position can be less without overflow.
+const ALL: usize = 1 << 30;
+
 /// Arguments of every attention kernel; layout as in the kernels.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -35,6 +38,7 @@ struct Arguments {
     spans: i32,
     q_format: i32,
     out_format: i32,
+    window: i32,
     factor: f32,
     k: SideLayout,
     v: SideLayout,
@@ -93,12 +97,13 @@ impl Attention<'_> {
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
         check(cache, layer, q, rows, out);
-        let shape = cache.shape();
+        let shape = cache.layer(layer);
+        let native = cache.native();
         let heads = q.width / shape.head_dim;
         let group = heads / shape.kv_heads;
         let functions = self.kernels.attention(AttentionKind {
             head_dim: shape.head_dim,
-            native: shape.native,
+            native,
             exact: q.operand.is_none(),
             stored: cache.formats(layer).map(Class::from),
         })?;
@@ -109,6 +114,7 @@ impl Attention<'_> {
                 None => functions.many_warps * WARP_ROWS,
             },
             whole: functions.prompt.is_some(),
+            window: shape.window,
         };
         let many = blocks.many;
         if group > many {
@@ -127,7 +133,7 @@ impl Attention<'_> {
         let [k, v] = cache.sides(layer);
         let to = out.written_for_products(q.operand)?;
         // Rounded ones serve as they are: the kernels round no other way.
-        let (q, q_format) = q.as_it_is(self.kernels, shape.native.into())?;
+        let (q, q_format) = q.as_it_is(self.kernels, native.into())?;
         let arguments = Arguments {
             q,
             out: to.pointer,
@@ -143,7 +149,8 @@ impl Attention<'_> {
             spans: int(spans),
             q_format: q_format as i32,
             out_format: to.format as i32,
-            factor: std::f32::consts::LOG2_E / (shape.head_dim as f32).sqrt(),
+            window: int(shape.window.map_or(ALL, |window| window.min(ALL))),
+            factor: std::f32::consts::LOG2_E / shape.score_divisor,
             k,
             v,
         };
@@ -187,7 +194,7 @@ impl Attention<'_> {
 }
 
 fn check(cache: &CudaCache, layer: usize, q: &CudaTensor, rows: &[CacheRow], out: &CudaTensor) {
-    let shape = cache.shape();
+    let shape = cache.layer(layer);
     assert!(
         q.rows == rows.len() && out.rows == q.rows && out.width == q.width,
         "shape of queries"

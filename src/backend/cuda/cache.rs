@@ -15,7 +15,7 @@ use super::device::{Buffer, Device, Purpose, launch};
 use super::functions::Kernels;
 use super::tensor::{Format, int};
 use crate::backend::storage::{self, Storage};
-use crate::backend::{BackendError, CacheLayout, CacheRow};
+use crate::backend::{BackendError, CacheLayer, CacheLayout, CacheRow};
 use crate::recipe::{NativeDtype, PAGE_TOKENS};
 use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
 pub use layout::SideLayout;
@@ -32,27 +32,19 @@ const SEARCHED: u32 = 64;
 /// Physical cache of all layers and slots.
 pub struct CudaCache {
     device: Rc<Device>,
-    layout: Shape,
+    layers: Vec<CacheLayer>,
+    native: NativeDtype,
+    /// Most tokens of a slot.
+    slot_tokens: usize,
     storages: Vec<[Storage; 2]>,
     sides: Vec<[SideLayout; 2]>,
     /// `sides` on the device.
     device_sides: Buffer,
+    /// Heads and elements per head vector of every layer, on the device.
+    device_shapes: Buffer,
     slots: Vec<Slot>,
     pool: Pool,
     table: Table,
-}
-
-/// Sizes.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// Key/value heads.
-    pub kv_heads: usize,
-    /// Elements per head vector.
-    pub head_dim: usize,
-    /// Format of native components.
-    pub native: NativeDtype,
-    /// Most tokens of a slot.
-    pub slot_tokens: usize,
 }
 
 /// Pages of one sequence, in order of position, and how far each layer is filled.
@@ -75,8 +67,7 @@ struct SlotArguments {
     table: u64,
     sides: u64,
     tokens: u64,
-    kv_heads: i32,
-    head_dim: i32,
+    shapes: u64,
 }
 
 #[repr(C)]
@@ -96,17 +87,23 @@ impl CudaCache {
     /// lacks, or which calibration is missing; [`BackendError::Device`] where memory is out.
     pub fn new(device: &Rc<Device>, layout: &CacheLayout) -> Result<Self, BackendError> {
         let storages = storage::of_layers(layout, "cuda")?;
-        if !layout.head_dim.is_multiple_of(8) || layout.head_dim > 256 || layout.head_dim == 0 {
+        let mut head_dims = layout.layers.iter().map(|layer| layer.head_dim);
+        let runs = |dim: &usize| dim.is_multiple_of(8) && (8..=256).contains(dim);
+        if let Some(head_dim) = head_dims.find(|dim| !runs(dim)) {
             return Err(BackendError::Unsupported(format!(
-                "head_dim {}: the cuda worker has multiples of 8 up to 256",
-                layout.head_dim
+                "head_dim {head_dim}: the cuda worker has multiples of 8 up to 256"
             )));
         }
-        let (sides, stored, counts) = lay_out(&storages, layout.kv_heads, layout.head_dim);
+        let (sides, stored, counts) = lay_out(&storages, &layout.layers);
+        let shapes = layout.layers.iter();
+        let shapes: Vec<[i32; 2]> = shapes
+            .map(|layer| [int(layer.kv_heads), int(layer.head_dim)])
+            .collect();
         let per_slot = layout.slot_tokens.div_ceil(PAGE);
         let pages = vec![Page::default(); layout.slots * per_slot];
         Ok(CudaCache {
             device_sides: device.upload(&sides, Purpose::Staging)?,
+            device_shapes: device.upload(&shapes, Purpose::Staging)?,
             table: Table {
                 device: device.upload(&pages, Purpose::Staging)?,
                 pages,
@@ -122,27 +119,29 @@ impl CudaCache {
                 },
             ),
             device: Rc::clone(device),
-            layout: Shape {
-                kv_heads: layout.kv_heads,
-                head_dim: layout.head_dim,
-                native: layout.native,
-                slot_tokens: layout.slot_tokens,
-            },
+            layers: layout.layers.clone(),
+            native: layout.native,
+            slot_tokens: layout.slot_tokens,
             storages,
             sides,
             slots: vec![
                 Slot {
                     pages: Vec::new(),
-                    tokens: vec![0; layout.layers],
+                    tokens: vec![0; layout.layers.len()],
                 };
                 layout.slots
             ],
         })
     }
 
-    /// Sizes.
-    pub fn shape(&self) -> Shape {
-        self.layout
+    /// What attention has to know of a layer.
+    pub fn layer(&self, layer: usize) -> CacheLayer {
+        self.layers[layer]
+    }
+
+    /// Format of native components.
+    pub fn native(&self) -> NativeDtype {
+        self.native
     }
 
     /// Keys and values of a layer.
@@ -181,7 +180,7 @@ impl CudaCache {
     pub fn reserve(&mut self, layer: usize, rows: &[CacheRow]) -> Result<(), BackendError> {
         for row in rows {
             let CacheRow { slot, position } = *row;
-            let most = self.layout.slot_tokens;
+            let most = self.slot_tokens;
             assert!(
                 position < most,
                 "position {position} of a slot of {most} tokens"
@@ -262,7 +261,9 @@ impl CudaCache {
             return ComponentTotals::default();
         }
         let storage = self.storages[layer][side];
-        let (kv_heads, head_dim) = (self.layout.kv_heads, self.layout.head_dim);
+        let CacheLayer {
+            kv_heads, head_dim, ..
+        } = self.layers[layer];
         let (scale_min, scale_max) = match storage {
             Storage::Native(_) => (None, None),
             Storage::Fixed(_, _, scale) => (Some(scale), Some(scale)),
@@ -310,8 +311,7 @@ impl CudaCache {
             table: self.table.device.pointer() + first as u64,
             sides: self.device_sides.pointer(),
             tokens: tokens.pointer(),
-            kv_heads: int(self.layout.kv_heads),
-            head_dim: int(self.layout.head_dim),
+            shapes: self.device_shapes.pointer(),
         };
         Ok((arguments, tokens))
     }

@@ -13,12 +13,14 @@ use super::ptx;
 use crate::backend::BackendError;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 24] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
     "rotary",
-    "silu_mul",
+    "rms_norm_add",
+    "scale",
+    "gate",
     "gather",
     "columns",
     "add_bias",

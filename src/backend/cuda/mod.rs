@@ -23,6 +23,7 @@ mod projections;
 mod ptx;
 mod readout;
 mod rows;
+mod rowwise;
 mod self_test;
 mod staging;
 mod survey;

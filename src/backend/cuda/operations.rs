@@ -7,8 +7,8 @@ use super::product::Finish;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, blocks, format_of, int};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
-    Backend, BackendError, CacheLayout, CacheRow, Destination, HeadProjection, Meter, RotaryTable,
-    TensorData, concatenated,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, Destination, GateProjection,
+    HeadProjection, Meter, RotaryTable, TensorData, concatenated, project_heads,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -143,6 +143,20 @@ impl Backend for CudaBackend {
         })
     }
 
+    fn rms_norm_add(
+        &self,
+        x: &CudaTensor,
+        weight: &CudaVector,
+        eps: f32,
+        residual: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        self.start_norm_add(x, weight, eps, residual)
+    }
+
+    fn scale(&self, x: &mut CudaTensor, factor: f32) -> Result<(), BackendError> {
+        self.start_scale(x, factor)
+    }
+
     fn rms_norm_heads(
         &self,
         x: &mut CudaTensor,
@@ -188,27 +202,7 @@ impl Backend for CudaBackend {
         table: &RotaryTable,
         rows: &[CacheRow],
     ) -> Result<(), BackendError> {
-        assert_eq!(x.rows, rows.len(), "rows to rotate");
-        assert_eq!(x.width % (2 * table.half), 0, "width of whole head vectors");
-        let furthest = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
-        assert!(
-            furthest * table.half <= table.cos.len(),
-            "positions of a table"
-        );
-        let rows = self.kept.rows(&self.kernels.device, rows)?;
-        let [cos, sin] = self.kept.table(&self.kernels.device, table)?.addresses();
-        let (to, places, pairs) = (x.changed(&self.kernels)?, rows.places(), x.elements() / 2);
-        let (count, width, half) = (pairs as i64, int(x.width), int(table.half));
-        let own = if table.half.is_multiple_of(4) { 4 } else { 1 };
-        let own_pairs = own as i32;
-        self.kernels
-            .start("rotary", blocks(pairs, 256 * own), |function, grid| {
-                // SAFETY: positions lie within the table, `x` holds `count` pairs.
-                unsafe {
-                    launch!(self.kernels.device, function, grid, 256, 0;
-                    to, cos, sin, places, count, width, half, own_pairs)
-                }
-            })
+        self.start_rotary(x, table, rows)
     }
 
     fn store(
@@ -219,8 +213,8 @@ impl Backend for CudaBackend {
         v: &CudaTensor,
         rows: &[CacheRow],
     ) -> Result<(), BackendError> {
-        let shape = cache.shape();
-        let width = shape.kv_heads * shape.head_dim;
+        let shape = cache.layer(layer);
+        let width = shape.width();
         for x in [k, v] {
             assert!(
                 x.rows == rows.len() && x.width == width,
@@ -232,6 +226,7 @@ impl Backend for CudaBackend {
             layer,
             rows,
             [k.float(&self.kernels)?, v.float(&self.kernels)?],
+            shape.head_dim / 2,
         )?;
         let vectors = rows.len() * 2 * shape.kv_heads;
         self.kernels
@@ -265,6 +260,13 @@ impl Backend for CudaBackend {
         packed: &mut CudaTensor,
         q: &mut CudaTensor,
     ) -> Result<(), BackendError> {
+        if !heads.rotary[1].half.is_multiple_of(2) {
+            // One kernel for all turns pairs of neighbouring elements.
+            let width = (packed.width - q.width) / 2;
+            let mut k = self.tensor(to.rows.len(), width)?;
+            let mut v = self.tensor(to.rows.len(), width)?;
+            return project_heads(self, x, heads, to, [packed, q, &mut k, &mut v]);
+        }
         self.products
             .apply(x, heads.weight, packed, Finish::Round)?;
         self.split_heads(packed, heads, to, q)
@@ -273,17 +275,21 @@ impl Backend for CudaBackend {
     fn project_gated(
         &self,
         x: &CudaTensor,
-        weight: &CudaWeight,
-        bias: Option<&CudaVector>,
+        gate: GateProjection<'_, Self>,
         packed: &mut CudaTensor,
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        self.products.apply(x, weight, packed, Finish::Round)?;
-        self.gate(packed, bias, out)
+        self.products.apply(x, gate.weight, packed, Finish::Round)?;
+        self.start_gate(packed, gate.bias, gate.activation, out)
     }
 
-    fn silu_mul(&self, packed: &CudaTensor, out: &mut CudaTensor) -> Result<(), BackendError> {
-        self.gate(packed, None, out)
+    fn gate(
+        &self,
+        packed: &CudaTensor,
+        activation: Activation,
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        self.start_gate(packed, None, activation, out)
     }
 
     fn columns(

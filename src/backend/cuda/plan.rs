@@ -23,7 +23,17 @@ pub struct Job {
     pub last: i32,
     /// Span.
     pub span: i32,
-    unused: [i32; 2],
+    /// First position that any member sees.
+    pub begin: i32,
+    unused: i32,
+}
+
+impl Job {
+    /// Tokens of its span that any member sees.
+    fn tokens(&self) -> i32 {
+        let span = self.span * SPAN as i32;
+        (self.last + 1).min(span + SPAN as i32) - self.begin.max(span)
+    }
 }
 
 /// How rows are cut into blocks.
@@ -35,6 +45,16 @@ pub struct Blocks {
     pub many: usize,
     /// Whether a larger block runs over all of its spans itself.
     pub whole: bool,
+    /// Tokens that a row sees, its own included; `None` for all before it.
+    pub window: Option<usize>,
+}
+
+impl Blocks {
+    /// The first position that a row at `position` sees.
+    fn first_visible(&self, position: usize) -> usize {
+        self.window
+            .map_or(0, |window| (position + 1).saturating_sub(window))
+    }
 }
 
 /// Blocks of rows, and the spans that each has to run over.
@@ -46,9 +66,9 @@ pub struct Plan {
     pub few: Vec<Job>,
     /// Larger blocks.
     pub many: Vec<Job>,
-    /// Rows of blocks that reach beyond the first span: their spans are merged.
+    /// Rows of blocks that reach over several spans: these are merged.
     pub long_rows: Vec<i32>,
-    /// Most spans of a row.
+    /// Spans from the first token to the furthest row of a block of several.
     pub spans: usize,
 }
 
@@ -74,11 +94,11 @@ impl Plan {
             }
         }
         // The longest first: blocks finish together.
-        let of_span =
-            |job: &Job| std::cmp::Reverse((job.last + 1 - job.span * SPAN as i32).min(SPAN as i32));
+        let of_span = |job: &Job| std::cmp::Reverse(job.tokens());
         plan.few.sort_by_key(of_span);
         if blocks.whole {
-            plan.many.sort_by_key(|job| std::cmp::Reverse(job.last));
+            plan.many
+                .sort_by_key(|job| std::cmp::Reverse(job.last - job.begin));
         } else {
             plan.many.sort_by_key(of_span);
         }
@@ -91,35 +111,41 @@ impl Plan {
         };
         let is_few = members.len() * blocks.group <= WARP_ROWS;
         let last = rows[last].position;
+        let begin = blocks.first_visible(rows[first].position);
         let spans = if blocks.whole && !is_few {
-            1
+            0..1
         } else {
-            last / SPAN + 1
+            begin / SPAN..last / SPAN + 1
         };
+        let is_long = spans.len() > 1;
         let job = Job {
             slot: rows[first].slot as i32,
             first: self.members.len() as i32,
             members: members.len() as i32,
-            long_row: if spans > 1 {
+            long_row: if is_long {
                 self.long_rows.len() as i32
             } else {
                 -1
             },
             last: last as i32,
+            begin: begin as i32,
             ..Job::default()
         };
         let members = members.iter().map(|&row| row as i32);
-        if spans > 1 {
+        if is_long {
             self.long_rows.extend(members.clone());
+            self.spans = self.spans.max(spans.end);
         }
         self.members.extend(members);
-        self.spans = self.spans.max(spans);
         let jobs = if is_few {
             &mut self.few
         } else {
             &mut self.many
         };
-        jobs.extend((0..spans as i32).map(|span| Job { span, ..job }));
+        jobs.extend(spans.map(|span| Job {
+            span: span as i32,
+            ..job
+        }));
     }
 }
 
@@ -130,48 +156,56 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Every row stands in one block of its own slot; every span of it is run once.
+        /// Every row stands in one block of its own slot; every span that it sees is run once.
         #[test]
         fn every_row_is_planned_once(
             places in proptest::collection::btree_set((0usize..5, 0usize..5000), 1..200),
             group in 1usize..9,
             seed in 0usize..1000,
             whole: bool,
+            window in proptest::option::of(1usize..4000),
         ) {
             let mut rows: Vec<CacheRow> = places
                 .into_iter()
                 .map(|(slot, position)| CacheRow { slot, position })
                 .collect();
             rows.sort_by_key(|row| (row.position * 7919 + row.slot * 31 + seed) % 1009);
-            let plan = Plan::new(&rows, Blocks { group, many: 64, whole });
+            let blocks = Blocks { group, many: 64, whole, window };
+            let plan = Plan::new(&rows, blocks);
             let mut seen = vec![0; rows.len()];
             let jobs: Vec<&Job> = plan.few.iter().chain(&plan.many).collect();
-            for block in jobs.iter().filter(|job| job.span == 0) {
+            let firsts: std::collections::BTreeSet<i32> = jobs.iter().map(|job| job.first).collect();
+            for first in firsts {
+                let of_block: Vec<&&Job> = jobs.iter().filter(|job| job.first == first).collect();
+                let block = of_block[0];
                 let members = &plan.members[block.first as usize..][..block.members as usize];
-                let spans = jobs.iter().filter(|job| job.first == block.first);
-                let spans: Vec<i32> = spans.map(|job| job.span).collect();
+                let spans: Vec<i32> = of_block.iter().map(|job| job.span).collect();
                 let is_few = members.len() * group <= WARP_ROWS;
                 prop_assert_eq!(is_few, plan.few.contains(block));
                 if whole && !is_few {
                     prop_assert_eq!((&spans[..], block.long_row), (&[0][..], -1));
                 }
+                prop_assert!(spans.len() == 1 || block.long_row >= 0);
                 for (index, &member) in members.iter().enumerate() {
                     let row = rows[member as usize];
                     seen[member as usize] += 1;
+                    let begin = window.map_or(0, |window| (row.position + 1).saturating_sub(window));
                     prop_assert_eq!(row.slot as i32, block.slot);
                     prop_assert!(row.position as i32 <= block.last);
+                    prop_assert!(block.begin <= begin as i32);
                     if whole && !is_few {
                         continue;
                     }
-                    for span in 0..=row.position / SPAN {
+                    for span in begin / SPAN..=row.position / SPAN {
                         prop_assert_eq!(spans.iter().filter(|&&s| s == span as i32).count(), 1);
-                        prop_assert!(span < plan.spans);
+                        prop_assert!(spans.len() == 1 || span < plan.spans);
                     }
-                    if row.position >= SPAN {
+                    if spans.len() > 1 {
                         let long = plan.long_rows[block.long_row as usize + index];
                         prop_assert_eq!(long, member);
                     }
                 }
+                prop_assert!(of_block.iter().all(|job| job.tokens() > 0));
                 prop_assert!(members.len() * group <= 64);
             }
             prop_assert!(seen.iter().all(|&count| count == 1));
@@ -187,10 +221,20 @@ mod tests {
             group: 4,
             many: 64,
             whole: false,
+            window: None,
         };
         let plan = Plan::new(&rows, blocks);
         let jobs: Vec<_> = plan.few.iter().map(|job| (job.slot, job.span)).collect();
         assert_eq!(jobs, [(1, 0), (1, 1), (1, 2), (2, 0), (0, 0)]);
         assert_eq!((plan.spans, plan.long_rows), (3, vec![1]));
+        // Within one span there is nothing to merge, wherever it lies.
+        let windowed = Blocks {
+            window: Some(900),
+            ..blocks
+        };
+        let plan = Plan::new(&rows, windowed);
+        let jobs: Vec<_> = plan.few.iter().map(|job| (job.slot, job.span)).collect();
+        assert_eq!(jobs, [(1, 2), (2, 0), (0, 0)]);
+        assert_eq!((plan.spans, plan.long_rows), (1, vec![]));
     }
 }

@@ -4,7 +4,9 @@ use super::CudaBackend;
 use super::cache::{CudaCache, SideLayout};
 use super::device::launch;
 use super::tensor::{CudaTensor, CudaVector, Format, blocks, int};
-use crate::backend::{BackendError, CacheRow, Destination, HeadProjection};
+use crate::backend::{
+    Activation, BackendError, CacheRow, Destination, HeadProjection, RotaryTable,
+};
 
 /// Where head vectors are stored; layout as in the kernels.
 #[repr(C)]
@@ -20,6 +22,7 @@ pub(super) struct StoreArguments {
     head_dim: i32,
     layer: i32,
     native: i32,
+    turned: i32,
     sides: [SideLayout; 2],
     broken: u64,
 }
@@ -30,8 +33,8 @@ struct HeadArguments {
     bias: u64,
     q_norm: u64,
     k_norm: u64,
-    cos: u64,
-    sin: u64,
+    q_table: [u64; 2],
+    k_table: [u64; 2],
     q: u64,
     format: i32,
     q_format: i32,
@@ -44,16 +47,18 @@ struct HeadArguments {
 const GATE_PART: usize = 2048;
 
 impl CudaBackend {
-    /// Makes room for the rows of a layer; `[k, v]` are addresses of what is to be stored.
+    /// Makes room for the rows of a layer; `[k, v]` are addresses of what is to be stored, `turned`
+    /// is half of the elements of a head vector that rotary turns.
     pub(super) fn store_arguments(
         &self,
         cache: &mut CudaCache,
         layer: usize,
         rows: &[CacheRow],
         [k, v]: [u64; 2],
+        turned: usize,
     ) -> Result<StoreArguments, BackendError> {
         cache.reserve(layer, rows)?;
-        let shape = cache.shape();
+        let shape = cache.layer(layer);
         let places = self.kept.rows(&self.kernels.device, rows)?;
         let (table, pages_per_slot) = cache.table();
         Ok(StoreArguments {
@@ -66,7 +71,8 @@ impl CudaBackend {
             kv_heads: int(shape.kv_heads),
             head_dim: int(shape.head_dim),
             layer: int(layer),
-            native: Format::from(shape.native) as i32,
+            native: Format::from(cache.native()) as i32,
+            turned: int(turned),
             sides: cache.sides(layer),
             broken: self.broken.borrow().pointer(),
         })
@@ -82,8 +88,8 @@ impl CudaBackend {
         q: &mut CudaTensor,
     ) -> Result<(), BackendError> {
         let Destination { cache, layer, rows } = to;
-        let shape = cache.shape();
-        let kv_width = shape.kv_heads * shape.head_dim;
+        let shape = cache.layer(layer);
+        let kv_width = shape.width();
         assert!(
             packed.rows == rows.len() && q.rows == rows.len(),
             "rows of heads"
@@ -92,7 +98,14 @@ impl CudaBackend {
             packed.width == q.width + 2 * kv_width && q.width.is_multiple_of(shape.head_dim),
             "width of queries, keys and values"
         );
-        assert_eq!(2 * heads.rotary.half, shape.head_dim, "width of a rotation");
+        let [q_table, k_table] = heads.rotary;
+        let turned = k_table.half;
+        for table in heads.rotary {
+            assert!(
+                table.head_dim == shape.head_dim && table.half == turned,
+                "width of a rotation"
+            );
+        }
         let (norms, eps) = heads
             .norms
             .map_or((None, 0.0), |(norms, eps)| (Some(norms), eps));
@@ -103,13 +116,12 @@ impl CudaBackend {
         let [q_norm, k_norm] = [0, 1].map(|i| known(norms.map(|norms| norms[i]), shape.head_dim));
         let bias = known(heads.bias, packed.width);
         let furthest = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
-        assert!(
-            furthest * heads.rotary.half <= heads.rotary.cos.len(),
-            "positions of a table"
-        );
+        let covers = |table: &RotaryTable| furthest * turned <= table.cos.len();
+        assert!(covers(q_table) && covers(k_table), "positions of a table");
         let kernels = &self.kernels;
-        let [cos, sin] = self.kept.table(&kernels.device, heads.rotary)?.addresses();
-        let native = Format::from(shape.native);
+        let q_table = self.kept.table(&kernels.device, q_table)?;
+        let k_table = self.kept.table(&kernels.device, k_table)?;
+        let native = Format::from(cache.native());
         let written = packed.operand.map_or(Format::F32, |_| native);
         let held = packed.held()?;
         let target = q.written_as(written, packed.operand)?;
@@ -118,14 +130,14 @@ impl CudaBackend {
             bias,
             q_norm,
             k_norm,
-            cos,
-            sin,
+            q_table: q_table.addresses(),
+            k_table: k_table.addresses(),
             q: target.pointer,
             format: held.format as i32,
             q_format: target.format as i32,
             heads: int(q.width / shape.head_dim),
             eps,
-            store: self.store_arguments(cache, layer, rows, [0, 0])?,
+            store: self.store_arguments(cache, layer, rows, [0, 0], turned)?,
         };
         let vectors = packed.elements() / shape.head_dim;
         kernels.start("split_heads", blocks(vectors, 8), |function, grid| {
@@ -135,11 +147,13 @@ impl CudaBackend {
         })
     }
 
-    /// `out = silu(gate) * up`, where the rows of `packed`, with `bias` added, hold gate and up.
-    pub(super) fn gate(
+    /// `out = activation(gate) * up`, where the rows of `packed`, with `bias` added, hold gate and
+    /// up.
+    pub(super) fn start_gate(
         &self,
         packed: &CudaTensor,
         bias: Option<&CudaVector>,
+        activation: Activation,
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
         assert!(
@@ -157,12 +171,16 @@ impl CudaBackend {
         let (to, out_format) = (to.pointer, to.format as i32);
         let (width, parts) = (int(out.width), out.width.div_ceil(GATE_PART));
         let count = int(parts);
+        let activation = match activation {
+            Activation::Silu => 0,
+            Activation::GeluTanh => 1,
+        };
         let kernels = &self.kernels;
-        kernels.start("silu_mul", blocks(out.rows * parts, 1), |function, grid| {
+        kernels.start("gate", blocks(out.rows * parts, 1), |function, grid| {
             // SAFETY: `out` has the rows of `packed`, which are twice as wide, as is the bias.
             unsafe {
                 launch!(kernels.device, function, grid, 256, 0;
-                    from, format, bias, to, out_format, width, count)
+                    from, format, bias, to, out_format, width, count, activation)
             }
         })
     }

@@ -17,7 +17,8 @@ pub struct DeviceRows {
     rows: Vec<CacheRow>,
     /// Slot and position, `[rows][2]`.
     places: Buffer,
-    plan: RefCell<Option<KeptPlan>>,
+    /// One for every kind of layer.
+    plans: RefCell<Vec<KeptPlan>>,
 }
 
 /// A plan with the blocks that it was made for.
@@ -54,7 +55,7 @@ impl DeviceRows {
         Ok(DeviceRows {
             rows: rows.to_vec(),
             places: device.upload(&places, Purpose::Staging)?,
-            plan: RefCell::new(None),
+            plans: RefCell::default(),
         })
     }
 
@@ -72,14 +73,12 @@ impl DeviceRows {
         device: &Rc<Device>,
         blocks: Blocks,
     ) -> Result<Rc<DevicePlan>, BackendError> {
-        let mut kept = self.plan.borrow_mut();
-        if let Some((key, plan)) = kept.as_ref()
-            && *key == blocks
-        {
+        let mut kept = self.plans.borrow_mut();
+        if let Some((_, plan)) = kept.iter().find(|(key, _)| *key == blocks) {
             return Ok(Rc::clone(plan));
         }
         let plan = Rc::new(DevicePlan::new(device, Plan::new(&self.rows, blocks))?);
-        *kept = Some((blocks, Rc::clone(&plan)));
+        kept.push((blocks, Rc::clone(&plan)));
         Ok(plan)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::CudaBackend;
 use super::functions::Source;
-use crate::backend::{Backend, BackendError, CacheLayout, CacheRow, TensorData};
+use crate::backend::{Backend, BackendError, CacheLayer, CacheLayout, CacheRow, TensorData};
 use crate::recipe::{NativeDtype, Recipe};
 
 /// Side of the product.
@@ -103,9 +103,7 @@ fn quarters(count: usize, seed: u32) -> Vec<f32> {
 fn attention<B: Backend>(backend: &B, recipe: Recipe) -> Result<(), BackendError> {
     let name = recipe.name.clone();
     let layout = CacheLayout {
-        layers: 1,
-        kv_heads: 1,
-        head_dim: HEAD_DIM,
+        layers: vec![CacheLayer::new(1, HEAD_DIM)],
         native: NativeDtype::F16,
         slots: 1,
         slot_tokens: TOKENS,

@@ -238,7 +238,7 @@ fn a_full_cache_takes_the_bytes_that_memory_figures_give() {
         let layout = shape.layout(recipe, NativeDtype::F16);
         let mut cache = backend.cache(&layout).unwrap();
         for slot in 0..layout.slots {
-            for layer in 0..layout.layers {
+            for layer in 0..layout.layers.len() {
                 let rows = conformance::span(slot, 0, layout.slot_tokens);
                 cache.reserve(layer, &rows).unwrap();
             }

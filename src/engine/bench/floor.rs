@@ -1,8 +1,8 @@
 //! The least that work can cost: bytes that have to be read once, operations that have to be done.
 
 use crate::backend::CacheRow;
-use crate::model::ModelConfig;
-use crate::recipe::{CacheShape, Recipe, bytes_per_token};
+use crate::model::{LayerConfig, ModelConfig};
+use crate::recipe::{Recipe, vector_bytes};
 
 /// Rates that bound a worker, as measured or declared.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,54 +80,69 @@ impl Cost {
 }
 
 /// Sizes of a model that costs follow from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Costs {
-    layers: f64,
-    /// Elements of a layer's key and value projections.
-    stored: f64,
-    /// Elements of a layer's other projections.
-    rest: f64,
+    layers: Vec<LayerConfig>,
+    hidden: f64,
+    /// Elements of a layer's MLP.
+    mlp: f64,
     /// Elements of the output projection.
     head: f64,
-    /// Operations of attention per layer, row and position looked at.
-    attention: f64,
-    shape: CacheShape,
 }
 
 impl Costs {
     /// Of a model.
     pub fn new(config: &ModelConfig) -> Self {
         let hidden = config.hidden_size as f64;
-        let queries = (config.heads * config.head_dim) as f64;
-        let geometry = config.geometry();
         Costs {
-            layers: config.layers as f64,
-            stored: 2.0 * hidden * (config.kv_heads * config.head_dim) as f64,
-            rest: 2.0 * hidden * queries + 3.0 * hidden * config.intermediate_size as f64,
+            layers: config.layers.clone(),
+            hidden,
+            mlp: 3.0 * hidden * config.intermediate_size as f64,
             head: hidden * config.vocab_size as f64,
-            attention: 4.0 * queries,
-            shape: CacheShape {
-                layers: geometry.layers,
-                kv_heads: geometry.kv_heads,
-                head_dim: geometry.head_dim,
-            },
         }
+    }
+
+    /// Elements of a layer's key and value projections.
+    fn stored(&self, layer: &LayerConfig) -> f64 {
+        2.0 * self.hidden * layer.kv_width() as f64
+    }
+
+    /// Elements of a layer's other projections.
+    fn rest(&self, layer: &LayerConfig) -> f64 {
+        2.0 * self.hidden * layer.q_width() as f64 + self.mlp
     }
 
     /// Bytes of the weights that a pass reads, in 16 bits.
     pub fn weights(&self) -> f64 {
-        2.0 * (self.layers * (self.stored + self.rest) + self.head)
+        let layers = self.layers.iter();
+        let elements: f64 = layers.map(|l| self.stored(l) + self.rest(l)).sum();
+        2.0 * (elements + self.head)
     }
 
-    /// Bytes that `tokens` stored tokens take under a recipe, over all layers.
-    pub fn cache(&self, recipe: &Recipe, tokens: f64) -> f64 {
-        bytes_per_token(recipe, &self.shape) as f64 * tokens
+    /// Bytes that a stored token takes under a recipe in layer number `at`.
+    fn token_bytes(&self, recipe: &Recipe, at: usize) -> f64 {
+        let layer = &self.layers[at];
+        let (k, v) = recipe.components_at(at, self.layers.len());
+        let bytes = [k, v].map(|c| vector_bytes(c, layer.head_dim as u32));
+        (layer.kv_heads as u64 * (bytes[0] + bytes[1])) as f64
     }
 
-    /// Operations of attention in one layer over rows at these positions.
+    /// Bytes that rows at these positions read of the first layer's cache under a recipe.
+    pub fn first_layer(&self, recipe: &Recipe, rows: &[CacheRow]) -> f64 {
+        let Some(layer) = self.layers.first() else {
+            return 0.0;
+        };
+        let looked_at = rows.iter().map(|row| visible(layer, row.position));
+        self.token_bytes(recipe, 0) * looked_at.sum::<f64>()
+    }
+
+    /// Operations of attention in the first layer over rows at these positions.
     pub fn attention(&self, rows: &[CacheRow]) -> f64 {
-        let looked_at: usize = rows.iter().map(|row| row.position + 1).sum();
-        self.attention * looked_at as f64
+        let Some(layer) = self.layers.first() else {
+            return 0.0;
+        };
+        let looked_at = rows.iter().map(|row| visible(layer, row.position));
+        attention(layer) * looked_at.sum::<f64>()
     }
 
     /// One sequence from position 0 on: `prompt` tokens, the logits of the last `wanted` of which
@@ -136,20 +151,34 @@ impl Costs {
     ///
     /// Beyond its keys and values the last layer is needed for wanted rows only.
     pub fn sequence(&self, recipe: &Recipe, prompt: usize, wanted: usize, new: usize) -> Cost {
-        let triangle = |tokens: usize| tokens as f64 * (tokens as f64 + 1.0) / 2.0;
-        let (rows, steps) = ((prompt + new) as f64, (wanted + new) as f64);
-        let others = self.layers - 1.0;
-        let products = rows * (self.layers * self.stored + others * self.rest)
-            + steps * (self.rest + self.head);
-        let seen = triangle(prompt + new);
-        let seen_last = seen - triangle(prompt - wanted);
-        let stepped = triangle(prompt + new) - triangle(prompt);
-        Cost {
+        let mut cost = Cost::default();
+        for (at, layer) in self.layers.iter().enumerate() {
+            let rows = prompt + new;
+            let first = if at + 1 == self.layers.len() {
+                prompt - wanted
+            } else {
+                0
+            };
+            let seen = |from: usize| (from..rows).map(|p| visible(layer, p)).sum::<f64>();
+            let products =
+                rows as f64 * self.stored(layer) + (rows - first) as f64 * self.rest(layer);
+            cost.operations += 2.0 * products + attention(layer) * seen(first);
             // A chunk of a prompt finds its own keys and values close at hand.
-            bytes: self.cache(recipe, stepped),
-            operations: 2.0 * products + self.attention * (others * seen + seen_last),
+            cost.bytes += self.token_bytes(recipe, at) * seen(prompt);
         }
+        cost.operations += 2.0 * (wanted + new) as f64 * self.head;
+        cost
     }
+}
+
+/// Operations of attention in a layer per row and position looked at.
+fn attention(layer: &LayerConfig) -> f64 {
+    4.0 * layer.q_width() as f64
+}
+
+/// Positions that a row looks at in a layer.
+fn visible(layer: &LayerConfig, position: usize) -> f64 {
+    (position + 1).min(layer.window.unwrap_or(usize::MAX)) as f64
 }
 
 #[cfg(test)]
@@ -173,7 +202,6 @@ mod tests {
     #[test]
     fn a_step_reads_the_cache_and_a_prompt_computes() {
         let (costs, native) = (costs(), Recipe::native());
-        assert_eq!(costs.cache(&native, 1.0), 147_456.0);
         let step = costs.sequence(&native, 1024, 1, 1);
         let prompt = costs.sequence(&native, 1024, 1, 0);
         assert_eq!((prompt.bytes, step.bytes), (0.0, 147_456.0 * 1025.0));
@@ -206,5 +234,20 @@ mod tests {
             .map(|position| CacheRow { slot: 0, position })
             .collect();
         assert_eq!(costs.attention(&rows), 4.0 * 4096.0 * 5050.0);
+    }
+
+    /// A layer with a window looks at no more than that.
+    #[test]
+    fn windows_bound_what_is_looked_at() {
+        let mut costs = costs();
+        let whole = costs.sequence(&Recipe::native(), 90, 90, 10);
+        costs.layers[3].window = Some(30);
+        let windowed = costs.sequence(&Recipe::native(), 90, 90, 10);
+        // Positions 30 on see up to 70 tokens fewer.
+        let fewer = (0..=70).sum::<usize>() as f64;
+        let operations = whole.operations - windowed.operations;
+        assert_eq!(operations, 4.0 * 4096.0 * fewer);
+        let bytes = (61..=70).sum::<usize>() as f64 * 4096.0;
+        assert_eq!(whole.bytes - windowed.bytes, bytes);
     }
 }

@@ -74,10 +74,11 @@ impl<B: Timed> Bench<B> {
             skip_layers: Vec::new(),
             ..recipe.clone()
         };
+        let Some(layer) = config.layers.first() else {
+            unreachable!("a decoder has layers")
+        };
         let layout = CacheLayout {
-            layers: LAYERS,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
+            layers: vec![layer.cache_layer(); LAYERS],
             native,
             slots,
             slot_tokens: tokens,
@@ -85,7 +86,7 @@ impl<B: Timed> Bench<B> {
             absmax: absmax.map(|absmax| vec![absmax[0]; LAYERS]),
         };
         let mut cache = backend.cache(&layout)?;
-        let width = config.kv_heads * config.head_dim;
+        let width = layer.kv_width();
         let at_once = STORED_AT_ONCE.min(slots * tokens);
         let k = rows_of_noise(backend, at_once, width, native)?;
         let all: Vec<CacheRow> = (0..slots)
@@ -96,8 +97,8 @@ impl<B: Timed> Bench<B> {
                 backend.store(&mut cache, layer, &k, &k, rows)?;
             }
         }
-        let q = rows_of_noise(backend, slots, config.heads * config.head_dim, native)?;
-        let mut out = backend.tensor(slots, config.heads * config.head_dim)?;
+        let q = rows_of_noise(backend, slots, layer.q_width(), native)?;
+        let mut out = backend.tensor(slots, layer.q_width())?;
         let last: Vec<CacheRow> = (0..slots)
             .map(|slot| CacheRow {
                 slot,
@@ -113,8 +114,7 @@ impl<B: Timed> Bench<B> {
         }
         backend.settle()?;
         let seconds = median(times.split_off(1)) / STARTS as f64;
-        let layers = config.layers as f64;
-        let bytes = self.costs.cache(&applied, (slots * tokens) as f64) / layers;
+        let bytes = self.costs.first_layer(&applied, &last);
         let cost = Cost {
             bytes,
             operations: self.costs.attention(&last),

@@ -29,7 +29,7 @@ impl<B: Backend> Arm<B> {
         absmax: Option<Vec<LayerAbsmax>>,
         layout: BatchLayout,
     ) -> Result<Self, EngineError> {
-        let layers = decoder.config().layers;
+        let layers = decoder.config().layers.len();
         recipe
             .check_layers(layers)
             .map_err(|error| EngineError::Unsupported(error.to_string()))?;
@@ -101,9 +101,7 @@ impl<B: Backend> Arm<B> {
     fn cache_layout(&self, decoder: &Decoder<B>) -> CacheLayout {
         let config = decoder.config();
         CacheLayout {
-            layers: config.layers,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
+            layers: config.cache_layers(),
             native: config.native_dtype,
             slots: self.layout.slots,
             slot_tokens: self.slot_tokens,
@@ -118,7 +116,7 @@ pub(super) fn try_recipe<B: Backend>(
     decoder: &Decoder<B>,
     recipe: &Recipe,
 ) -> Result<(), EngineError> {
-    let layers = decoder.config().layers;
+    let layers = decoder.config().layers.len();
     let absmax = recipe
         .needs_calibration()
         .then(|| vec![LayerAbsmax { k: 1.0, v: 1.0 }; layers]);

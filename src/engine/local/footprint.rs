@@ -1,7 +1,7 @@
 //! What a batch layout takes beside weights and cache, and the layout that fits.
 
 use crate::engine::BatchLayout;
-use crate::model::ModelConfig;
+use crate::model::{LayerConfig, ModelConfig};
 use crate::recipe::{CacheShape, PAGE_TOKENS, Recipe, bytes_per_token, cache_bytes};
 
 use super::schedule::LOGIT_ROWS;
@@ -21,12 +21,13 @@ const ACTIVATION_PART: usize = 4;
 /// Most bytes of activations in a pass under `layout` over sequences of up to `tokens` tokens.
 pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usize) -> usize {
     let rows = layout.prefill_chunk.saturating_add(layout.slots);
-    let queries = config.heads * config.head_dim;
-    let keys = config.kv_heads * config.head_dim;
+    let queries = config.widest(LayerConfig::q_width);
+    let keys = config.widest(LayerConfig::kv_width);
+    let heads = config.widest(|layer| layer.heads);
     let widths = 3 * config.hidden_size + 2 * queries + 2 * keys + 3 * config.intermediate_size;
     let spans = tokens.div_ceil(SPAN);
     let partials = if spans > 1 {
-        spans * (queries * 4 + config.heads * 8)
+        spans * (queries * 4 + heads * 8)
     } else {
         0
     };
@@ -69,13 +70,16 @@ impl Least {
     /// For weights of `weights` bytes, `slots` sequences side by side and sequences of up to
     /// `tokens` tokens.
     pub fn new(config: &ModelConfig, weights: u64, slots: usize, tokens: usize) -> Self {
-        let shape = CacheShape {
-            layers: config.layers as u32,
-            kv_heads: config.kv_heads as u32,
-            head_dim: config.head_dim as u32,
+        let per_token = |layer: &LayerConfig| {
+            let shape = CacheShape {
+                layers: 1,
+                kv_heads: layer.kv_heads as u32,
+                head_dim: layer.head_dim as u32,
+            };
+            bytes_per_token(&Recipe::native(), &shape)
         };
         let pages = (tokens as u64).div_ceil(PAGE_TOKENS);
-        let cache = cache_bytes(pages, bytes_per_token(&Recipe::native(), &shape));
+        let cache = cache_bytes(pages, config.layers.iter().map(per_token).sum());
         let shortest = fitting(config, slots, tokens, 0);
         Least {
             weights,
@@ -118,6 +122,7 @@ impl Least {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Activation;
     use crate::model::{Family, Rope, RopeScaling};
     use crate::recipe::NativeDtype;
 
@@ -127,23 +132,23 @@ mod tests {
         ModelConfig {
             suppressed: Vec::new(),
             family: Family::Qwen3,
-            layers: 36,
+            layers: vec![LayerConfig::new(32, 8, 128); 36],
             hidden_size: 4096,
             intermediate_size: 12288,
-            heads: 32,
-            kv_heads: 8,
-            head_dim: 128,
             vocab_size: 151_936,
             context: 40_960,
             rms_norm_eps: 1e-6,
-            rope: Rope {
-                theta: 1e6,
-                scaling: RopeScaling::Default,
-            },
+            ropes: vec![Rope::new(1e6, RopeScaling::Default)],
             qkv_bias: false,
             attention_output_bias: false,
             mlp_bias: false,
             qk_norm: true,
+            fused_projections: false,
+            output_norms: false,
+            norms_less_one: false,
+            activation: Activation::Silu,
+            embedding_scale: None,
+            text_part_of: None,
             tied_embeddings: false,
             native_dtype: NativeDtype::Bf16,
         }

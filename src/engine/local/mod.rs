@@ -174,7 +174,7 @@ impl<B: Backend> LocalEngine<B> {
             .map(|ids| Document::new(ids, forced_tokens))
             .enumerate()
             .collect();
-        let mut task = Measure::new(observer, self.decoder.config().layers);
+        let mut task = Measure::new(observer, self.decoder.config().layers.len());
         Self::drive(
             &self.decoder,
             &mut self.workspace,

@@ -1,9 +1,10 @@
 //! Moves a checkpoint's weights to a backend, one tensor at a time.
 
-use crate::backend::{Backend, BackendError, concatenated};
-use crate::model::{ModelConfig, ModelError, WeightSource};
+use crate::backend::{Backend, BackendError, TensorData, concatenated};
+use crate::model::tensors::{Norms, Projections};
+use crate::model::{LayerConfig, ModelConfig, ModelError, WeightSource};
 
-use super::{Decoder, HeadNorms, Layer, Projection};
+use super::{Decoder, HeadNorms, Layer, Output, Projection};
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -44,15 +45,15 @@ impl<B: Backend> Decoder<B> {
             weights,
             backend: &backend,
         };
-        if config.layers == 0 {
+        if config.layers.is_empty() {
             return Err(loader.unsupported("a model without decoder layers".to_owned()));
         }
         let (vocab, hidden) = (config.vocab_size, config.hidden_size);
         let embedding = loader.weight("model.embed_tokens.weight", vocab, hidden)?;
-        let layers = (0..config.layers)
+        let layers = (0..config.layers.len())
             .map(|index| loader.layer(index))
             .collect::<Result<_, _>>()?;
-        let final_norm = loader.vector("model.norm.weight", hidden)?;
+        let final_norm = loader.norm("model.norm.weight", hidden)?;
         let head = if config.tied_embeddings {
             None
         } else {
@@ -78,30 +79,41 @@ struct Loader<'a, B: Backend> {
 impl<B: Backend> Loader<'_, B> {
     fn layer(&self, index: usize) -> Result<Layer<B>, LoadError> {
         let config = self.config;
+        let layer = &config.layers[index];
         let name = |part: &str| format!("model.layers.{index}.{part}");
         let hidden = config.hidden_size;
-        let inner = config.intermediate_size;
-        let queries = config.heads * config.head_dim;
-        let keys = config.kv_heads * config.head_dim;
+        let Projections { heads, gate_up } = Projections::new(config, layer);
         let attention = |parts: &[(&str, usize)], inner, bias| {
             self.projection(&name("self_attn"), parts, inner, bias)
         };
         let mlp = |parts: &[(&str, usize)], inner| {
             self.projection(&name("mlp"), parts, inner, config.mlp_bias)
         };
-        let heads = [("q_proj", queries), ("k_proj", keys), ("v_proj", keys)];
+        let norm = |part: &str| self.norm(&name(part), hidden);
+        let norms = Norms::new(config);
+        let (queries, output_bias) = (layer.q_width(), config.attention_output_bias);
         Ok(Layer {
-            input_norm: self.vector(&name("input_layernorm.weight"), hidden)?,
+            input_norm: norm(norms.attention)?,
             heads: attention(&heads, hidden, config.qkv_bias)?,
-            qk_norm: self.qk_norm(&name("self_attn"))?,
-            output: attention(&[("o_proj", hidden)], queries, config.attention_output_bias)?,
-            post_attention_norm: self.vector(&name("post_attention_layernorm.weight"), hidden)?,
-            gate_up: mlp(&[("gate_proj", inner), ("up_proj", inner)], hidden)?,
-            down: mlp(&[("down_proj", hidden)], inner)?,
+            qk_norm: self.qk_norm(&name("self_attn"), layer)?,
+            output: Output {
+                projection: attention(&[("o_proj", hidden)], queries, output_bias)?,
+                norm: norms.attention_output.map(norm).transpose()?,
+            },
+            mlp_norm: norm(norms.mlp)?,
+            gate_up: mlp(&gate_up, hidden)?,
+            down: Output {
+                projection: mlp(&[("down_proj", hidden)], config.intermediate_size)?,
+                norm: norms.mlp_output.map(norm).transpose()?,
+            },
         })
     }
 
-    fn qk_norm(&self, prefix: &str) -> Result<Option<HeadNorms<B>>, LoadError> {
+    fn qk_norm(
+        &self,
+        prefix: &str,
+        layer: &LayerConfig,
+    ) -> Result<Option<HeadNorms<B>>, LoadError> {
         let names = ["q_norm", "k_norm"].map(|part| format!("{prefix}.{part}.weight"));
         if !self.config.qk_norm {
             for name in &names {
@@ -110,10 +122,9 @@ impl<B: Backend> Loader<'_, B> {
             return Ok(None);
         }
         let [q, k] = names;
-        let head_dim = self.config.head_dim;
         Ok(Some(HeadNorms {
-            q: self.vector(&q, head_dim)?,
-            k: self.vector(&k, head_dim)?,
+            q: self.norm(&q, layer.head_dim)?,
+            k: self.norm(&k, layer.head_dim)?,
         }))
     }
 
@@ -180,13 +191,18 @@ impl<B: Backend> Loader<'_, B> {
             })
     }
 
-    fn vector(&self, name: &str, width: usize) -> Result<B::Vector, LoadError> {
-        let data = self.weights.load(name, &[width])?;
-        self.backend
-            .vector(data)
-            .map_err(|source| LoadError::Backend {
-                tensor: name.to_owned(),
-                source,
-            })
+    /// The weight of a norm, as it multiplies.
+    fn norm(&self, name: &str, width: usize) -> Result<B::Vector, LoadError> {
+        let mut data = self.weights.load(name, &[width])?;
+        if self.config.norms_less_one {
+            let mut weight = data.into_f32();
+            weight.iter_mut().for_each(|w| *w += 1.0);
+            data = TensorData::F32(weight);
+        }
+        let failed = |source| LoadError::Backend {
+            tensor: name.to_owned(),
+            source,
+        };
+        self.backend.vector(data).map_err(failed)
     }
 }

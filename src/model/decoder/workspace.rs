@@ -1,29 +1,65 @@
 //! Activations of a forward pass, allocated once and resized.
 
-use crate::backend::{Backend, BackendError, CacheRow, RotaryTable};
-use crate::model::{ModelConfig, rotary};
+use crate::backend::{Backend, BackendError, CacheRow};
+use crate::model::rotary::RotaryTables;
+use crate::model::{LayerConfig, ModelConfig};
 
-/// Activations of a forward pass and the rotary table; widths are the model's, rows grow to the
+/// Activations of a forward pass and rotary tables; widths are the model's, rows grow to the
 /// largest pass seen.
 pub struct Workspace<B: Backend> {
     /// Residual stream, `[rows, hidden_size]`.
     pub(super) x: B::Tensor,
     /// Normalised residual stream, likewise.
     pub(super) normed: B::Tensor,
-    /// Queries, keys and values side by side, `[rows, (heads + 2 * kv_heads) * head_dim]`.
-    pub(super) packed_heads: B::Tensor,
-    /// Queries, `[rows, heads * head_dim]`.
-    pub(super) q: B::Tensor,
-    /// Attention output, `[rows, heads * head_dim]`.
-    pub(super) attended: B::Tensor,
+    /// What is normed before it is added to the residual stream, likewise.
+    pub(super) branch: B::Tensor,
+    /// Head vectors, of every shape that layers have.
+    pub(super) heads: Vec<HeadTensors<B>>,
+    /// Which of them a layer takes.
+    pub(super) heads_of: Vec<usize>,
     /// MLP gate and up projection side by side, `[rows, 2 * intermediate_size]`.
     pub(super) packed_gate: B::Tensor,
-    /// `silu(gate) * up`, `[rows, intermediate_size]`.
+    /// `activation(gate) * up`, `[rows, intermediate_size]`.
     pub(super) activated: B::Tensor,
     /// `[wanted rows, vocab_size]`.
     pub(super) logits: B::Tensor,
-    /// Angles up to the furthest position seen.
-    pub(super) rotary: RotaryTable,
+    /// Angles up to the furthest position seen, of every rotary embedding and head width that
+    /// layers have.
+    pub(super) rotary: Vec<RotaryTables>,
+    /// Which of them a layer takes.
+    pub(super) rotary_of: Vec<usize>,
+    /// Rotary embedding of each of them.
+    ropes: Vec<usize>,
+}
+
+/// Head vectors of one shape.
+pub(super) struct HeadTensors<B: Backend> {
+    /// Queries, keys and values side by side, `[rows, (heads + 2 * kv_heads) * head_dim]`.
+    pub packed: B::Tensor,
+    /// Queries, `[rows, heads * head_dim]`.
+    pub q: B::Tensor,
+    /// Attention output, `[rows, heads * head_dim]`.
+    pub attended: B::Tensor,
+}
+
+/// The distinct values of `of` over all layers, and which of them each layer has.
+fn distinct<T: PartialEq>(
+    layers: &[LayerConfig],
+    of: impl Fn(&LayerConfig) -> T,
+) -> (Vec<T>, Vec<usize>) {
+    let mut found: Vec<T> = Vec::new();
+    let numbers = layers.iter().map(|layer| {
+        let value = of(layer);
+        found
+            .iter()
+            .position(|one| *one == value)
+            .unwrap_or_else(|| {
+                found.push(value);
+                found.len() - 1
+            })
+    });
+    let numbers = numbers.collect();
+    (found, numbers)
 }
 
 impl<B: Backend> Workspace<B> {
@@ -33,18 +69,30 @@ impl<B: Backend> Workspace<B> {
     /// What the backend reports.
     pub fn new(backend: &B, config: &ModelConfig) -> Result<Self, BackendError> {
         let tensor = |width: usize| backend.tensor(1, width);
-        let queries = config.heads * config.head_dim;
-        let keys = config.kv_heads * config.head_dim;
+        let widths = |layer: &LayerConfig| (layer.q_width(), layer.kv_width());
+        let (shapes, heads_of) = distinct(&config.layers, widths);
+        let heads = shapes.into_iter().map(|(queries, keys)| {
+            Ok(HeadTensors {
+                packed: tensor(queries + 2 * keys)?,
+                q: tensor(queries)?,
+                attended: tensor(queries)?,
+            })
+        });
+        let (tables, rotary_of) = distinct(&config.layers, |layer| (layer.rope, layer.head_dim));
+        let empty =
+            |&(rope, head_dim): &(usize, usize)| RotaryTables::new(&config.ropes[rope], head_dim);
         Ok(Workspace {
             x: tensor(config.hidden_size)?,
             normed: tensor(config.hidden_size)?,
-            packed_heads: tensor(queries + 2 * keys)?,
-            q: tensor(queries)?,
-            attended: tensor(queries)?,
+            branch: tensor(config.hidden_size)?,
+            heads: heads.collect::<Result<_, BackendError>>()?,
+            heads_of,
             packed_gate: tensor(2 * config.intermediate_size)?,
             activated: tensor(config.intermediate_size)?,
             logits: tensor(config.vocab_size)?,
-            rotary: rotary::empty_table(config.head_dim),
+            rotary: tables.iter().map(empty).collect(),
+            rotary_of,
+            ropes: tables.iter().map(|(rope, _)| *rope).collect(),
         })
     }
 
@@ -56,41 +104,58 @@ impl<B: Backend> Workspace<B> {
         rows: &[CacheRow],
     ) -> Result<(), BackendError> {
         let furthest = rows.iter().map(|row| row.position).max().unwrap_or(0);
-        if self.rotary.cos.len() <= furthest * self.rotary.half {
-            // Doubling keeps the number of extensions small.
-            let positions = (furthest + 1).next_power_of_two().min(config.context);
-            rotary::extend_table(&mut self.rotary, &config.rope, positions.max(furthest + 1));
+        for (tables, &rope) in self.rotary.iter_mut().zip(&self.ropes) {
+            if tables.positions() <= furthest {
+                // Doubling keeps the number of extensions small.
+                let positions = (furthest + 1).next_power_of_two().min(config.context);
+                tables.extend(&config.ropes[rope], positions.max(furthest + 1));
+            }
         }
-        for tensor in [&mut self.x, &mut self.packed_heads, &mut self.q] {
-            backend.resize(tensor, rows.len())?;
+        backend.resize(&mut self.x, rows.len())?;
+        for heads in &mut self.heads {
+            backend.resize(&mut heads.packed, rows.len())?;
+            backend.resize(&mut heads.q, rows.len())?;
+            backend.resize(&mut heads.attended, rows.len())?;
         }
-        self.resize_inner(backend, rows.len())
+        self.resize_inner(backend, config, rows.len())
     }
 
-    /// Drops every row of the residual stream and of the queries that is not wanted.
-    pub(super) fn narrow(&mut self, backend: &B, wanted: &[usize]) -> Result<(), BackendError> {
+    /// Drops every row of the residual stream and of layer number `layer`'s queries that is not
+    /// wanted.
+    pub(super) fn narrow(
+        &mut self,
+        backend: &B,
+        config: &ModelConfig,
+        layer: usize,
+        wanted: &[usize],
+    ) -> Result<(), BackendError> {
+        let heads = &mut self.heads[self.heads_of[layer]];
         // What is computed from either stands free until then, and is as wide.
         for (tensor, room) in [
             (&mut self.x, &mut self.normed),
-            (&mut self.q, &mut self.attended),
+            (&mut heads.q, &mut heads.attended),
         ] {
             backend.resize(room, wanted.len())?;
             backend.gather(tensor, wanted, room)?;
             std::mem::swap(tensor, room);
         }
-        self.resize_inner(backend, wanted.len())
+        backend.resize(&mut heads.attended, wanted.len())?;
+        self.resize_inner(backend, config, wanted.len())
     }
 
-    /// Sets the rows of everything that is computed from queries and the residual stream.
-    fn resize_inner(&mut self, backend: &B, rows: usize) -> Result<(), BackendError> {
-        let inner = [
-            &mut self.normed,
-            &mut self.attended,
-            &mut self.packed_gate,
-            &mut self.activated,
-        ];
+    /// Sets the rows of everything that is computed from attention and the residual stream.
+    fn resize_inner(
+        &mut self,
+        backend: &B,
+        config: &ModelConfig,
+        rows: usize,
+    ) -> Result<(), BackendError> {
+        let inner = [&mut self.normed, &mut self.packed_gate, &mut self.activated];
         for tensor in inner {
             backend.resize(tensor, rows)?;
+        }
+        if config.output_norms {
+            backend.resize(&mut self.branch, rows)?;
         }
         Ok(())
     }

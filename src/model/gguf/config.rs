@@ -1,10 +1,11 @@
 //! Metadata of a GGUF file to a [`ModelConfig`].
 
+use crate::backend::Activation;
 use crate::recipe::NativeDtype;
 
 use super::super::file_bytes::FileBytes;
-use super::super::hf_config::{check_geometry, rope::yarn_mscale};
-use super::super::{Family, ModelConfig, ModelError, Rope, RopeScaling};
+use super::super::hf_config::{MAX_LAYERS, check_geometry, rope::yarn_mscale};
+use super::super::{Family, LayerConfig, ModelConfig, ModelError, Rope, RopeScaling};
 use super::dequantize::dequantize;
 use super::value::Value;
 use super::{Header, Metadata};
@@ -51,31 +52,36 @@ pub(crate) fn config(file: &FileBytes, header: &Header) -> Result<ModelConfig, M
     let context = keys.required("context_length")?;
     let head_dim = keys.head_dim(hidden_size, heads)?;
     let has = |name: &str| header.tensors.contains_key(name);
+    let kv_heads = keys.uniform("attention.head_count_kv")?.unwrap_or(heads);
+    let layer = LayerConfig::new(heads, kv_heads, head_dim);
     let config = ModelConfig {
         family,
-        layers: keys.required("block_count")?,
+        layers: vec![layer; keys.layers()?],
         hidden_size,
         intermediate_size: keys.uniform("feed_forward_length")?.ok_or_else(|| {
             let key = keys.key("feed_forward_length");
             keys.metadata.wrong(&key, "nothing", "a whole number")
         })?,
-        heads,
-        kv_heads: keys.uniform("attention.head_count_kv")?.unwrap_or(heads),
-        head_dim,
         vocab_size: header
             .metadata
             .required_strings("tokenizer.ggml.tokens")?
             .len(),
         context,
         rms_norm_eps: keys.epsilon()?,
-        rope: Rope {
-            theta: keys.positive("rope.freq_base")?.unwrap_or(THETA),
-            scaling: keys.rope_scaling(file, header, head_dim, context)?,
-        },
+        ropes: vec![Rope::new(
+            keys.positive("rope.freq_base")?.unwrap_or(THETA),
+            keys.rope_scaling(file, header, head_dim, context)?,
+        )],
         qkv_bias: has("blk.0.attn_q.bias"),
         attention_output_bias: has("blk.0.attn_output.bias"),
         mlp_bias: has("blk.0.ffn_gate.bias"),
         qk_norm: family == Family::Qwen3,
+        fused_projections: false,
+        output_norms: false,
+        norms_less_one: false,
+        activation: Activation::Silu,
+        embedding_scale: None,
+        text_part_of: None,
         tied_embeddings: !has("output.weight"),
         native_dtype: NativeDtype::F16,
         suppressed: Vec::new(),
@@ -119,6 +125,16 @@ impl Keys<'_> {
 
     fn required(&self, name: &str) -> Result<usize, ModelError> {
         self.metadata.required_usize(&self.key(name))
+    }
+
+    fn layers(&self) -> Result<usize, ModelError> {
+        let layers = self.required("block_count")?;
+        if layers > MAX_LAYERS {
+            let expected = format!("at most {MAX_LAYERS}");
+            let key = self.key("block_count");
+            return Err(self.metadata.wrong(&key, layers, expected));
+        }
+        Ok(layers)
     }
 
     fn positive(&self, name: &str) -> Result<Option<f64>, ModelError> {

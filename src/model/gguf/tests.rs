@@ -70,12 +70,13 @@ fn every_type_dequantises_to_the_last_bit() {
 #[test]
 fn a_file_of_another_writer_opens() {
     let (config, weights) = GgufWeights::open(&fixture("tiny.gguf")).unwrap();
-    assert_eq!((config.heads, config.kv_heads, config.head_dim), (4, 2, 16));
+    let layer = config.layers[0];
+    assert_eq!((layer.heads, layer.kv_heads, layer.head_dim), (4, 2, 16));
     assert_eq!((config.vocab_size, config.context), (264, 128));
-    assert_eq!(config.rope.theta, 50_000.0);
+    assert_eq!(config.ropes[0].theta, 50_000.0);
     assert!(config.tied_embeddings && !config.qkv_bias && !config.mlp_bias);
-    let RopeScaling::FrequencyFactors { factors } = &config.rope.scaling else {
-        panic!("{:?}", config.rope.scaling);
+    let RopeScaling::FrequencyFactors { factors } = &config.ropes[0].scaling else {
+        panic!("{:?}", config.ropes[0].scaling);
     };
     assert_eq!((factors.len(), factors[0], factors[7]), (8, 1.0, 8.0));
     for (name, shape) in crate::model::tensors::expected(&config) {
@@ -102,8 +103,8 @@ fn the_built_model_opens_in_both_versions() {
         let mut builder = Builder::model();
         builder.version = version;
         let (config, _) = open(&builder.bytes()).unwrap();
-        assert_eq!(config.rope.scaling, RopeScaling::Default);
-        assert_eq!(config.head_dim, 4);
+        assert_eq!(config.ropes[0].scaling, RopeScaling::Default);
+        assert_eq!(config.layers[0].head_dim, 4);
     }
 }
 
@@ -308,7 +309,7 @@ fn rotary_scaling_is_read() {
         .text("llama.rope.scaling.type", "linear")
         .f32("llama.rope.scaling.factor", 4.0);
     let (config, _) = open(&linear.bytes()).unwrap();
-    assert_eq!(config.rope.scaling, RopeScaling::Linear { factor: 4.0 });
+    assert_eq!(config.ropes[0].scaling, RopeScaling::Linear { factor: 4.0 });
     let yarn = Builder::model()
         .text("llama.rope.scaling.type", "yarn")
         .f32("llama.rope.scaling.factor", 4.0)
@@ -322,7 +323,7 @@ fn rotary_scaling_is_read() {
         attention_factor: 0.1 * 4f64.ln() + 1.0,
         truncate: true,
     };
-    assert_eq!(config.rope.scaling, expected);
+    assert_eq!(config.ropes[0].scaling, expected);
     let both = yarn.floats("rope_freqs.weight", &[2]);
     assert!(refusal(&both).contains("rope_freqs.weight together with"));
 }

@@ -82,7 +82,8 @@ impl GgufWeights {
         Ok(GgufWeights {
             digests: [file.digest()],
             tensors,
-            interleaved_head_dim: (config.family == Family::Llama).then_some(config.head_dim),
+            interleaved_head_dim: (config.family == Family::Llama)
+                .then(|| config.widest(|layer| layer.head_dim)),
             file,
         })
     }

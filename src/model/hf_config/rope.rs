@@ -23,10 +23,7 @@ pub(super) fn rope(fields: Fields<'_>, context: usize) -> Result<Rope, ModelErro
     refuse_partial(fields)?;
     let outer_theta = fields.positive("rope_theta")?.unwrap_or(THETA);
     let Some(parameters) = parameters else {
-        return Ok(Rope {
-            theta: outer_theta,
-            scaling: RopeScaling::Default,
-        });
+        return Ok(Rope::new(outer_theta, RopeScaling::Default));
     };
     refuse_partial(parameters)?;
     for layer_type in ["full_attention", "sliding_attention"] {
@@ -34,10 +31,8 @@ pub(super) fn rope(fields: Fields<'_>, context: usize) -> Result<Rope, ModelErro
             return Err(parameters.unsupported(layer_type));
         }
     }
-    Ok(Rope {
-        theta: parameters.positive("rope_theta")?.unwrap_or(outer_theta),
-        scaling: scaling(fields, parameters, context)?,
-    })
+    let theta = parameters.positive("rope_theta")?.unwrap_or(outer_theta);
+    Ok(Rope::new(theta, scaling(fields, parameters, context)?))
 }
 
 fn refuse_partial(fields: Fields<'_>) -> Result<(), ModelError> {

@@ -27,10 +27,10 @@ fn message(changes: Value) -> String {
 #[test]
 fn defaults_are_the_librarys() {
     let config = with(json!({})).unwrap();
-    assert_eq!(config.kv_heads, 4);
-    assert_eq!(config.head_dim, 16);
-    assert_eq!(config.rope.theta, 10_000.0);
-    assert_eq!(config.rope.scaling, RopeScaling::Default);
+    assert_eq!(config.layers[0].kv_heads, 4);
+    assert_eq!(config.layers[0].head_dim, 16);
+    assert_eq!(config.ropes[0].theta, 10_000.0);
+    assert_eq!(config.ropes[0].scaling, RopeScaling::Default);
     assert_eq!(config.rms_norm_eps, 1e-6);
     assert_eq!(config.native_dtype, NativeDtype::Bf16);
     assert!(!config.tied_embeddings && !config.qkv_bias && !config.mlp_bias);
@@ -48,7 +48,7 @@ fn families_differ_in_bias_norm_and_head_width() {
     let qwen3 = with(json!({"model_type": "qwen3", "architectures": null, "dtype": "float16"}));
     let qwen3 = qwen3.unwrap();
     assert!(!qwen3.qkv_bias && qwen3.qk_norm);
-    assert_eq!(qwen3.head_dim, 128);
+    assert_eq!(qwen3.layers[0].head_dim, 128);
     assert_eq!(qwen3.native_dtype, NativeDtype::F16);
     let llama = with(json!({"attention_bias": true, "mlp_bias": true})).unwrap();
     assert!(llama.qkv_bias && llama.attention_output_bias && llama.mlp_bias);
@@ -153,10 +153,10 @@ fn both_spellings_of_rotary_settings_agree() {
     );
     let old = with(json!({"rope_theta": 500000.0,
         "rope_scaling": {"type": "linear", "factor": 4.0}}));
-    let new = new.unwrap().rope;
-    assert_eq!(new, old.unwrap().rope);
-    assert_eq!(new.theta, 500_000.0);
-    assert_eq!(new.scaling, RopeScaling::Linear { factor: 4.0 });
+    let new = new.unwrap().ropes;
+    assert_eq!(new, old.unwrap().ropes);
+    assert_eq!(new[0].theta, 500_000.0);
+    assert_eq!(new[0].scaling, RopeScaling::Linear { factor: 4.0 });
 }
 
 #[test]
@@ -167,7 +167,8 @@ fn llama3_reads_its_band() {
         "original_max_position_embeddings": 128}}),
     )
     .unwrap()
-    .rope;
+    .ropes
+    .remove(0);
     let expected = RopeScaling::Llama3 {
         factor: 8.0,
         low_freq_factor: 1.0,
@@ -180,7 +181,8 @@ fn llama3_reads_its_band() {
 fn yarn_factors(parameters: Value) -> (f64, f64, usize) {
     match with(json!({"rope_scaling": parameters}))
         .unwrap()
-        .rope
+        .ropes
+        .remove(0)
         .scaling
     {
         RopeScaling::Yarn {

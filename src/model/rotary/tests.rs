@@ -34,10 +34,11 @@ fn rope(parameters: &Value) -> Rope {
         },
         other => panic!("fixture with rope_type {other}"),
     };
-    Rope {
-        theta: get("rope_theta"),
-        scaling,
-    }
+    Rope::new(get("rope_theta"), scaling)
+}
+
+fn empty_table(head_dim: usize) -> RotaryTable {
+    RotaryTables::new(&Rope::new(1e4, RopeScaling::Default), head_dim).k
 }
 
 fn floats(value: &Value) -> Vec<f32> {
@@ -93,14 +94,8 @@ fn tables_agree_with_transformers() {
 
 #[test]
 fn linear_scaling_stretches_positions() {
-    let plain = Rope {
-        theta: 10000.0,
-        scaling: RopeScaling::Default,
-    };
-    let stretched = Rope {
-        theta: 10000.0,
-        scaling: RopeScaling::Linear { factor: 4.0 },
-    };
+    let plain = Rope::new(10000.0, RopeScaling::Default);
+    let stretched = Rope::new(10000.0, RopeScaling::Linear { factor: 4.0 });
     let (mut a, mut b) = (empty_table(16), empty_table(16));
     extend_table(&mut a, &plain, 26);
     extend_table(&mut b, &stretched, 101);
@@ -113,10 +108,7 @@ fn linear_scaling_stretches_positions() {
 /// Factors that say what linear scaling says give the same table.
 #[test]
 fn frequency_factors_divide_each_frequency() {
-    let rope = |scaling| Rope {
-        theta: 10000.0,
-        scaling,
-    };
+    let rope = |scaling| Rope::new(10000.0, scaling);
     let linear = rope(RopeScaling::Linear { factor: 4.0 });
     let factors = rope(RopeScaling::FrequencyFactors {
         factors: vec![4.0; 8],
@@ -137,17 +129,14 @@ fn frequency_factors_divide_each_frequency() {
 proptest! {
     #[test]
     fn extending_in_steps_gives_the_same_table(cuts in proptest::collection::vec(0usize..60, 0..6)) {
-        let rope = Rope {
-            theta: 10000.0,
-            scaling: RopeScaling::Yarn {
+        let rope = Rope::new(10000.0, RopeScaling::Yarn {
                 factor: 4.0,
                 beta_fast: 32.0,
                 beta_slow: 1.0,
                 original_context: 64,
                 attention_factor: 1.138,
                 truncate: true,
-            },
-        };
+            });
         let mut whole = empty_table(16);
         extend_table(&mut whole, &rope, 60);
         let mut stepped = empty_table(16);
@@ -157,4 +146,46 @@ proptest! {
         extend_table(&mut stepped, &rope, 60);
         prop_assert_eq!(whole, stepped);
     }
+}
+
+#[test]
+fn a_part_of_a_head_vector_has_the_frequencies_of_its_own_width() {
+    let whole = Rope::new(10000.0, RopeScaling::Default);
+    let part = Rope {
+        partial: 0.75,
+        ..whole.clone()
+    };
+    assert_eq!(part.rotated(64), 48);
+    assert_eq!(
+        inverse_frequencies(&part, 64),
+        inverse_frequencies(&whole, 48)
+    );
+    let mut tables = RotaryTables::new(&part, 64);
+    tables.extend(&part, 9);
+    assert_eq!((tables.k.half, tables.k.head_dim), (24, 64));
+    assert_eq!((tables.positions(), tables.k.cos.len()), (9, 9 * 24));
+    assert_eq!(tables.q, tables.k);
+}
+
+#[test]
+fn queries_grow_with_every_period() {
+    let growth = QueryGrowth {
+        beta: 0.1,
+        period: 16,
+    };
+    let rope = Rope {
+        query_growth: Some(growth),
+        ..Rope::new(10000.0, RopeScaling::Default)
+    };
+    let mut tables = RotaryTables::new(&rope, 8);
+    tables.extend(&rope, 5);
+    tables.extend(&rope, 40);
+    for position in 0..40 {
+        let factor = 1.0 + 0.1 * (1.0 + (position / 16) as f32).ln();
+        for i in position * 4..(position + 1) * 4 {
+            assert_eq!(tables.q.cos[i], tables.k.cos[i] * factor);
+            assert_eq!(tables.q.sin[i], tables.k.sin[i] * factor);
+        }
+    }
+    assert_eq!(query_factor(growth, 15), 1.0);
 }

@@ -5,6 +5,7 @@ use half::{bf16, f16};
 use pulp::Simd;
 
 use super::{PAGE, Tally};
+use crate::backend::CacheLayer;
 use crate::backend::cpu::widen;
 use crate::backend::storage::{Side, Storage};
 use crate::recipe::{ByteFormat, NativeDtype, float8};
@@ -19,6 +20,14 @@ pub struct PlaneShape {
 }
 
 impl PlaneShape {
+    /// Of a layer.
+    pub fn of(layer: &CacheLayer) -> Self {
+        PlaneShape {
+            kv_heads: layer.kv_heads,
+            head_dim: layer.head_dim,
+        }
+    }
+
     /// Elements per token.
     pub fn width(self) -> usize {
         self.kv_heads * self.head_dim

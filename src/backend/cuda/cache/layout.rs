@@ -1,6 +1,7 @@
 //! Where the components of each layer lie in a page.
 
 use super::PAGE;
+use crate::backend::CacheLayer;
 use crate::backend::cuda::tensor::Format;
 use crate::backend::storage::Storage;
 
@@ -22,8 +23,7 @@ pub struct SideLayout {
 /// of counters.
 pub fn lay_out(
     storages: &[[Storage; 2]],
-    kv_heads: usize,
-    head_dim: usize,
+    layers: &[CacheLayer],
 ) -> (Vec<[SideLayout; 2]>, usize, usize) {
     let (mut stored, mut counts) = (0, 0);
     let take = |from: &mut usize, bytes: usize| {
@@ -31,16 +31,16 @@ pub fn lay_out(
         *from += bytes;
         u32::try_from(first).expect("pages below 4 GiB")
     };
-    let vectors = kv_heads * PAGE;
     let mut sides = Vec::with_capacity(storages.len());
-    for layer in storages {
+    for (layer, shape) in storages.iter().zip(layers) {
+        let vectors = shape.kv_heads * PAGE;
         let elements = layer.map(|storage| {
             let width = if matches!(storage, Storage::Native(_)) {
                 2
             } else {
                 1
             };
-            take(&mut stored, vectors * head_dim * width)
+            take(&mut stored, vectors * shape.head_dim * width)
         });
         let mut side = |which: usize| {
             let (dynamic, scale) = match layer[which] {
@@ -96,9 +96,7 @@ mod tests {
 
     fn page(recipe: &Recipe, kv_heads: usize, head_dim: usize) -> (Vec<[SideLayout; 2]>, [u64; 2]) {
         let layout = CacheLayout {
-            layers: LAYERS,
-            kv_heads,
-            head_dim,
+            layers: vec![CacheLayer::new(kv_heads, head_dim); LAYERS],
             native: NativeDtype::Bf16,
             slots: 1,
             slot_tokens: PAGE,
@@ -106,7 +104,7 @@ mod tests {
             absmax: Some(vec![LayerAbsmax { k: 3.0, v: 2.0 }; LAYERS]),
         };
         let storages = storage::of_layers(&layout, "cuda").unwrap();
-        let (sides, stored, counts) = lay_out(&storages, kv_heads, head_dim);
+        let (sides, stored, counts) = lay_out(&storages, &layout.layers);
         (sides, [stored as u64, counts as u64])
     }
 

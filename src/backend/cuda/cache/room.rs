@@ -30,7 +30,7 @@ impl CacheRoom {
     /// [`BackendError::Unsupported`] names what the recipe asks for and this worker lacks.
     pub fn new(layout: &CacheLayout) -> Result<Self, BackendError> {
         let storages = storage::of_layers(layout, "cuda")?;
-        let (_, stored, counts) = lay_out(&storages, layout.kv_heads, layout.head_dim);
+        let (_, stored, counts) = lay_out(&storages, &layout.layers);
         let most = layout.slots * layout.slot_tokens.div_ceil(PAGE);
         Ok(CacheRoom {
             page: stored + counts,

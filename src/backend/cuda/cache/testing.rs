@@ -17,7 +17,7 @@ impl CudaCache {
         let page = self.slots[slot].pages[token / PAGE];
         let bytes = self.pool.read(page)?;
         let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-        let width = self.layout.head_dim;
+        let width = self.layers[layer].head_dim;
         let side = |which: usize| {
             let side = self.sides[layer][which];
             let element = |head: usize, d: usize| {
@@ -41,7 +41,7 @@ impl CudaCache {
                     }
                 }
             };
-            (0..self.layout.kv_heads)
+            (0..self.layers[layer].kv_heads)
                 .flat_map(|head| (0..width).map(move |d| (head, d)))
                 .map(|(head, d)| element(head, d))
                 .collect()

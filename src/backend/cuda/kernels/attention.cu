@@ -10,7 +10,8 @@
 // positions. A span is summed tile after tile by online softmax, spans are merged in order. The
 // operations behind a query row's result, and their order, follow from its own position alone:
 // every kind of block adds the same products in the same order, and a masked token adds exactly
-// zero. So decoding and prompts, alone or side by side, give the same bits. Plain weights are
+// zero. Of a layer with a window, tiles before what any row of a block sees are left out, as are spans
+// before what a row sees where its spans are merged. So decoding and prompts, alone or side by side, give the same bits. Plain weights are
 // summed apart for each quarter of a tile, as blocks of few rows split them over their warps.
 //
 // A tile's dynamic value scales enter as follows: a weight times its value's scale is
@@ -35,8 +36,13 @@
 #define V_BYTES (V_CLASS != NATIVE)
 
 // A block of members and one of its spans: slot, first member, members, first long row or -1,
-// largest position, span.
-struct Job { int slot, first, members, long_row, last, span, unused[2]; };
+// largest position, span, first position that any member sees.
+struct Job { int slot, first, members, long_row, last, span, begin, unused; };
+// The first token of a job's tiles.
+DEV int first_token(const Job& job) {
+  int span = job.span * SPAN, begin = job.begin / TILE * TILE;
+  return begin > span ? begin : span;
+}
 
 struct Attention {
   const void* q; void* out;              // [rows, heads * HD], in q_format and out_format
@@ -46,7 +52,8 @@ struct Attention {
   const int* members;                    // rows of the tensor, block after block
   const Job* jobs;
   int heads, kv_heads, spans, q_format, out_format;
-  float factor;                          // log2(e) / sqrt(HD)
+  int window;                            // tokens that a query sees, its own included; at most 2^30
+  float factor;                          // log2(e) / what scores are divided by
   Side k, v;
 };
 
@@ -250,6 +257,9 @@ DEV Merge merge(float largest, float next) {
 }
 DEV float merged(Merge m, float before, float own) { return fmaf(before, m.before, own * m.own); }
 
+// The first span of a row that sees tokens up to `see`.
+DEV int first_span(const Attention& a, int see) { return see < a.window ? 0 : (see + 1 - a.window) / SPAN; }
+
 // What a row's sums come to, for one span and for merged ones.
 DEV float finish(float sum, float weights, float scale) { return fmaf(sum / weights, scale, 0.f); }
 
@@ -266,12 +276,12 @@ DEV void put2(const Attention& a, i64 at, float x, float y) {
 // Merges the spans of long rows in order; grid: blocks' long rows, heads. `long_rows` are rows of
 // the tensor.
 KERNEL(128) merge_spans(Attention a, const int* long_rows) {
-  int row = long_rows[blockIdx.x], count = a.rows[row].y / SPAN + 1;
+  int row = long_rows[blockIdx.x], count = a.rows[row].y / SPAN + 1, first = first_span(a, a.rows[row].y);
   i64 at = ((i64)blockIdx.x * a.heads + blockIdx.y) * a.spans;
   for (int d = threadIdx.x; d < HD; d += 128) {
-    float2 l = a.partial_sums[at];
-    float sum = a.partial[at * HD + d], weights = l.y, largest = l.x;
-    for (int i = 1; i < count; i++) {
+    float2 l = a.partial_sums[at + first];
+    float sum = a.partial[(at + first) * HD + d], weights = l.y, largest = l.x;
+    for (int i = first + 1; i < count; i++) {
       l = a.partial_sums[at + i];
       Merge m = merge(largest, l.x);
       largest = m.largest;

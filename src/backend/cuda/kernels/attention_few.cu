@@ -66,9 +66,9 @@ struct FewTurn { int head, token0, count, last; };
 DEV FewTurn few_turn(const Attention& a, const Job& job, int turn) {
   FewTurn t;
   t.head = turn % a.kv_heads;
-  t.token0 = job.span * SPAN;
-  t.count = job.last / TILE + 1 - job.span * TILES;
-  if (t.count > TILES) t.count = TILES;
+  t.token0 = first_token(job);
+  int end = job.last / TILE + 1, most = (job.span + 1) * TILES;
+  t.count = (end < most ? end : most) - t.token0 / TILE;
   t.last = job.last;
   return t;
 }
@@ -78,7 +78,7 @@ DEV void fetch_job(const Attention& a, int turn, Job* to) {
 }
 // Starts to copy the addresses of a turn's pages.
 DEV void fetch_addresses(const Attention& a, const Job& job, u64* to) {
-  int i = threadIdx.x, token = job.span * SPAN + i * PAGE;
+  int i = threadIdx.x, token = first_token(job) + i * PAGE;
   if (i < SPAN / PAGE && token <= job.last) copy_async_half(to + i, &a.table[(i64)job.slot * a.max_pages + token / PAGE].stored, 8);
 }
 // Starts to copy a tile's dynamic scales, one where there are none. What lies beyond `last` may be
@@ -237,7 +237,8 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
       float2 inverse[2];
       float top0 = LOWEST, top1 = LOWEST;
       int beyond0 = see0 - token0 - tile * TILE, beyond1 = see1 - token0 - tile * TILE;  // last visible token of the tile
-      bool masked = __any_sync(WARP, beyond0 < TILE - 1 || beyond1 < TILE - 1);
+      int before0 = beyond0 - a.window, before1 = beyond1 - a.window;                   // last one before the window
+      bool masked = __any_sync(WARP, beyond0 < TILE - 1 || beyond1 < TILE - 1 || before0 >= 0 || before1 >= 0);
 #pragma unroll
       for (int n = 0; n < 2; n++)
         {
@@ -259,10 +260,10 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
           s[n][2] = fmaf(s[n][2], key.x, shift.x);
           s[n][3] = fmaf(s[n][3], key.y, shift.y);
           if (masked) {
-            if (t > beyond0) s[n][0] = NEG_INF;
-            if (t + 1 > beyond0) s[n][1] = NEG_INF;
-            if (t > beyond1) s[n][2] = NEG_INF;
-            if (t + 1 > beyond1) s[n][3] = NEG_INF;
+            if (t > beyond0 || t <= before0) s[n][0] = NEG_INF;
+            if (t + 1 > beyond0 || t + 1 <= before0) s[n][1] = NEG_INF;
+            if (t > beyond1 || t <= before1) s[n][2] = NEG_INF;
+            if (t + 1 > beyond1 || t + 1 <= before1) s[n][3] = NEG_INF;
           }
           top0 = fmaxf(top0, fmaxf(s[n][0], s[n][1]));
           top1 = fmaxf(top1, fmaxf(s[n][2], s[n][3]));
@@ -366,7 +367,7 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
 #pragma unroll
     for (int side = 0; side < 2; side++) {
       int row = side ? row1 : row0, member = side ? member1 : member0, see = side ? see1 : see0;
-      if (member >= job.members || see / SPAN < job.span) continue;
+      if (member >= job.members || see / SPAN < job.span || first_span(a, see) > job.span) continue;
       float weights = side ? weights1 : weights0;
       int q_head = head * group + row % group;
       i64 to = ((i64)a.members[job.first + member] * a.heads + q_head) * HD;

@@ -141,14 +141,14 @@ static_assert(sizeof(Shared) + 1024 <= PROMPT_SHARED, "shared memory of a block"
 // Copies and widens the tiles of all spans.
 DEV void copy_tiles(const Attention& a, const Job& job, int head, Shared* shared, Turn& turn, int thread) {
   const Page* pages = a.table + (i64)job.slot * a.max_pages;
-  int last = job.last, tiles = last / TILE + 1;
+  int last = job.last, tiles = last / TILE + 1, begin = job.begin / TILE;
   bool changing = a.k.dynamic || a.v.dynamic;
   uint4 keys[PIECES], values[PIECES];
-  Pages own = tile_pages(pages, 0, last);
-  if (K_BYTES) read_bytes(a.k.elements, own, head, 0, last, keys, thread);
-  if (V_BYTES) read_bytes(a.v.elements, own, head, 0, last, values, thread);
-  float scale_read = changing ? read_scale(a, pages, head, 0, last, thread) : 1.f;
-  for (int tile = 0; tile < tiles; tile++, turn.count++) {
+  Pages own = tile_pages(pages, begin * TILE, last);
+  if (K_BYTES) read_bytes(a.k.elements, own, head, begin * TILE, last, keys, thread);
+  if (V_BYTES) read_bytes(a.v.elements, own, head, begin * TILE, last, values, thread);
+  float scale_read = changing ? read_scale(a, pages, head, begin * TILE, last, thread) : 1.f;
+  for (int tile = begin; tile < tiles; tile++, turn.count++) {
     int at = turn.stage();
     Stage* stage = &shared->stages[at];
     if (turn.count >= STAGES) barrier_wait(&shared->empty[at], turn.parity() ^ 1);
@@ -177,7 +177,7 @@ DEV void copy_tiles(const Attention& a, const Job& job, int head, Shared* shared
 
 // Scores, weights and sums of 64 query rows.
 DEV void compute(const Attention& a, const Job& job, int head, Shared* shared, Turn& turn, int own, int thread) {
-  int group = a.heads / a.kv_heads, last = job.last, tiles = last / TILE + 1;
+  int group = a.heads / a.kv_heads, last = job.last, tiles = last / TILE + 1, begin = job.begin / TILE;
   bool changing = a.k.dynamic || a.v.dynamic;
   float constant_key = a.factor * unscaled(a.k);
   char* queries = shared->queries[own];
@@ -212,8 +212,8 @@ DEV void compute(const Attention& a, const Job& job, int head, Shared* shared, T
     end_products();
   };
 
-  for (int span = 0; span * TILES < tiles; span++) {
-    int first = span * TILES, end = first + TILES < tiles ? first + TILES : tiles;
+  for (int span = begin / TILES; span * TILES < tiles; span++) {
+    int first = span * TILES > begin ? span * TILES : begin, end = (span + 1) * TILES < tiles ? (span + 1) * TILES : tiles;
     float largest0 = LOWEST, largest1 = LOWEST, weights0[4] = {0.f, 0.f, 0.f, 0.f}, weights1[4] = {0.f, 0.f, 0.f, 0.f};
     u32 w[4][4];
 #pragma unroll
@@ -231,7 +231,8 @@ DEV void compute(const Attention& a, const Job& job, int head, Shared* shared, T
       const Scales* scales = &shared->scales[stage];
       float top0 = largest0, top1 = largest1;
       int beyond0 = see0 - tile * TILE, beyond1 = see1 - tile * TILE;  // last visible token of the tile
-      bool masked = __any_sync(WARP, beyond0 < TILE - 1 || beyond1 < TILE - 1);
+      int before0 = beyond0 - a.window, before1 = beyond1 - a.window;  // last one before the window
+      bool masked = __any_sync(WARP, beyond0 < TILE - 1 || beyond1 < TILE - 1 || before0 >= 0 || before1 >= 0);
 #pragma unroll
       for (int n = 0; n < 8; n++)
 #pragma unroll
@@ -243,8 +244,8 @@ DEV void compute(const Attention& a, const Job& job, int head, Shared* shared, T
           x = fmaf(x, key, shift);
           y = fmaf(y, key, shift);
           if (masked) {
-            if (t > beyond0) x = NEG_INF;
-            if (t > beyond1) y = NEG_INF;
+            if (t > beyond0 || t <= before0) x = NEG_INF;
+            if (t > beyond1 || t <= before1) y = NEG_INF;
           }
           top0 = fmaxf(top0, x);
           top1 = fmaxf(top1, y);
@@ -319,29 +320,28 @@ DEV void compute(const Attention& a, const Job& job, int head, Shared* shared, T
     float sum0 = lanes_sum(weights0[0]), sum1 = lanes_sum(weights1[0]);
 #pragma unroll
     for (int i = 1; i < 4; i++) { sum0 += lanes_sum(weights0[i]); sum1 += lanes_sum(weights1[i]); }
-    if (last < SPAN) {
+    if (begin / TILES == last / SPAN) {
       total0 = sum0; total1 = sum1;
       break;
     }
     Merge m0 = merge(highest0, largest0), m1 = merge(highest1, largest1);
     float (*kept)[128] = shared->merged[own];
-    if (span == 0) {
+    // A row begins with its own first span, and has no part in those before and beyond.
+    int first0 = first_span(a, see0), first1 = first_span(a, see1);
+    bool begins0 = span == first0, begins1 = span == first1;
+    bool seen0 = span > first0 && see0 / SPAN >= span, seen1 = span > first1 && see1 / SPAN >= span;
 #pragma unroll
-      for (int i = 0; i < HD / 2; i++) kept[i][thread] = sums[i];
-      highest0 = largest0; highest1 = largest1;
-      total0 = sum0; total1 = sum1;
-    } else {
-      bool seen0 = see0 / SPAN >= span, seen1 = see1 / SPAN >= span;
-#pragma unroll
-      for (int i = 0; i < HD / 2; i++) {
-        bool second = i & 2;
-        float before = kept[i][thread];
-        if (second ? seen1 : seen0) before = merged(second ? m1 : m0, before, sums[i]);
-        kept[i][thread] = sums[i] = before;
-      }
-      if (seen0) { highest0 = m0.largest; total0 = merged(m0, total0, sum0); }
-      if (seen1) { highest1 = m1.largest; total1 = merged(m1, total1, sum1); }
+    for (int i = 0; i < HD / 2; i++) {
+      bool second = i & 2;
+      float before = kept[i][thread];
+      if (second ? begins1 : begins0) before = sums[i];
+      else if (second ? seen1 : seen0) before = merged(second ? m1 : m0, before, sums[i]);
+      kept[i][thread] = sums[i] = before;
     }
+    if (begins0) { highest0 = largest0; total0 = sum0; }
+    if (begins1) { highest1 = largest1; total1 = sum1; }
+    if (seen0) { highest0 = m0.largest; total0 = merged(m0, total0, sum0); }
+    if (seen1) { highest1 = m1.largest; total1 = merged(m1, total1, sum1); }
   }
 
   float scale = unscaled(a.v);

@@ -35,8 +35,8 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
   const Page* pages = a.table + (i64)job.slot * a.max_pages;
   int thread = threadIdx.x, down = thread >> 5, lane = thread & 31;
   bool changing = a.k.dynamic || a.v.dynamic;
-  int token0 = job.span * SPAN, count = last / TILE + 1 - job.span * TILES;
-  if (count > TILES) count = TILES;
+  int token0 = first_token(job), end = last / TILE + 1, most = (job.span + 1) * TILES;
+  int count = (end < most ? end : most) - token0 / TILE;
 
   for (int i = thread; i < count * (TILE / PAGE); i += THREADS)
     addresses[i] = token0 + i * PAGE <= last ? pages[token0 / PAGE + i].stored : 0;
@@ -123,7 +123,8 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
 
     float top0 = largest0, top1 = largest1;
     int beyond0 = see0 - token0 - tile * TILE, beyond1 = see1 - token0 - tile * TILE;  // last visible token of the tile
-    bool masked = __any_sync(WARP, beyond0 < TILE - 1 || beyond1 < TILE - 1);
+    int before0 = beyond0 - a.window, before1 = beyond1 - a.window;                    // last one before the window
+    bool masked = __any_sync(WARP, beyond0 < TILE - 1 || beyond1 < TILE - 1 || before0 >= 0 || before1 >= 0);
 #pragma unroll
     for (int n = 0; n < 8; n++)
 #pragma unroll
@@ -133,8 +134,8 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
         s[n][j] = fmaf(s[n][j], key, shift);
         s[n][j + 2] = fmaf(s[n][j + 2], key, shift);
         if (masked) {
-          if (t > beyond0) s[n][j] = NEG_INF;
-          if (t > beyond1) s[n][j + 2] = NEG_INF;
+          if (t > beyond0 || t <= before0) s[n][j] = NEG_INF;
+          if (t > beyond1 || t <= before1) s[n][j + 2] = NEG_INF;
         }
         top0 = fmaxf(top0, s[n][j]);
         top1 = fmaxf(top1, s[n][j + 2]);
@@ -194,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
 #pragma unroll
   for (int side = 0; side < 2; side++) {
     int row = side ? row1 : row0, member = side ? member1 : member0, see = side ? see1 : see0;
-    if (member >= job.members || see / SPAN < job.span) continue;
+    if (member >= job.members || see / SPAN < job.span || first_span(a, see) > job.span) continue;
     float weights = side ? sum1 : sum0;
     int q_head = head * group + row % group;
     i64 to = ((i64)a.members[job.first + member] * a.heads + q_head) * HD;

@@ -57,7 +57,30 @@ KERNEL(256) rms_norm(const float* x, const float* weight, float eps, void* out, 
   }
 }
 
-// The same in place over `vectors` head vectors of `width`; a warp each.
+// residual[i] += x[i] / sqrt(mean(x[i]^2) + eps) * weight; grid: rows.
+KERNEL(256) rms_norm_add(const float* x, const float* weight, float eps, float* residual, int width) {
+  __shared__ float sums[8];
+  i64 first = (i64)blockIdx.x * width;
+  const float* row = x + first;
+  int t = threadIdx.x;
+  float sum = 0.f;
+  for (int i = t; i < width; i += 256) sum = fmaf(row[i], row[i], sum);
+  sum = warp_sum(sum);
+  if ((t & 31) == 0) sums[t >> 5] = sum;
+  __syncthreads();
+  float total = 0.f;
+  for (int i = 0; i < 8; i++) total += sums[i];
+  float inverse = 1.f / sqrtf(total / (float)width + eps);
+  for (int i = t; i < width; i += 256) residual[first + i] += row[i] * inverse * weight[i];
+}
+
+// x *= factor.
+KERNEL(256) scale(float* x, float factor, i64 elements) {
+  i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (i < elements) x[i] *= factor;
+}
+
+// rms_norm in place over `vectors` head vectors of `width`; a warp each.
 KERNEL(256) rms_norm_heads(float* x, const float* weight, float eps, i64 vectors, int width) {
   i64 vector = (i64)blockIdx.x * 8 + (threadIdx.x >> 5);
   int lane = threadIdx.x & 31;
@@ -70,17 +93,17 @@ KERNEL(256) rms_norm_heads(float* x, const float* weight, float eps, i64 vectors
   for (int i = lane; i < width; i += 32) v[i] = v[i] * inverse * weight[i];
 }
 
-// Rotates head vectors of width 2 * half: first half against second half, by the angles of the
-// row's position (rows: slot, position). cos and sin are [positions, half]. A thread takes `own`
-// neighbouring pairs, 4 or 1.
-KERNEL(256) rotary(float* x, const float* cos, const float* sin, const int2* rows, i64 pairs, int width, int half, int own) {
+// Rotates the first 2 * half elements of head vectors of `head_dim`: first half against second half,
+// by the angles of the row's position (rows: slot, position). cos and sin are [positions, half]. A
+// thread takes `own` neighbouring pairs, 4 or 1, of `pairs` in all.
+KERNEL(256) rotary(float* x, const float* cos, const float* sin, const int2* rows, i64 pairs, int width, int half, int head_dim, int own) {
   i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * own;
   if (i >= pairs) return;
-  int per_row = width / 2;
+  int per_row = width / head_dim * half;
   i64 row = i / per_row;
   int pair = (int)(i - row * per_row), head = pair / half, d = pair - head * half;
   i64 angle = (i64)rows[row].y * half + d;
-  float* v = x + row * width + head * 2 * half + d;
+  float* v = x + row * width + head * head_dim + d;
   if (own == 4) {
     float4 a = *(float4*)v, b = *(float4*)(v + half), c = *(const float4*)(cos + angle), s = *(const float4*)(sin + angle), u, w;
     u.x = a.x * c.x - b.x * s.x; u.y = a.y * c.y - b.y * s.y; u.z = a.z * c.z - b.z * s.z; u.w = a.w * c.w - b.w * s.w;
@@ -94,11 +117,17 @@ KERNEL(256) rotary(float* x, const float* cos, const float* sin, const int2* row
   }
 }
 
+// Activations of gates.
+#define SILU 0
+#define GELU_TANH 1
 DEV float silu(float g) { return g / (1.f + expf(-g)); }
+// x / 2 * (1 + tanh(u)) = x / (1 + exp(-2 u)), u = sqrt(2 / pi) * (x + 0.044715 x^3).
+DEV float gelu_tanh(float x) { return x / (1.f + expf(-1.59576912f * fmaf(0.044715f * x * x, x, x))); }
+DEV float activated(int activation, float g) { return activation == SILU ? silu(g) : gelu_tanh(g); }
 
-// out = silu(gate) * up, where a row of `packed` (in `format`) holds gates [width] and ups [width];
+// out = activation(gate) * up, where a row of `packed` (in `format`) holds gates [width] and ups [width];
 // `bias` (null for none) is as wide. grid: rows * parts, a part being 2048 elements of a row.
-KERNEL(256) silu_mul(const void* packed, int format, const float* bias, void* out, int out_format, int width, int parts) {
+KERNEL(256) gate(const void* packed, int format, const float* bias, void* out, int out_format, int width, int parts, int activation) {
   int row = blockIdx.x / parts, d = ((blockIdx.x % parts) * 256 + threadIdx.x) * 8;
   i64 gates = (i64)row * 2 * width, to = (i64)row * width;
   if (d >= width) return;
@@ -110,13 +139,13 @@ KERNEL(256) silu_mul(const void* packed, int format, const float* bias, void* ou
 #pragma unroll
       for (int i = 0; i < 8; i++) { g[i] += bias[d + i]; u[i] += bias[width + d + i]; }
 #pragma unroll
-    for (int i = 0; i < 8; i++) g[i] = silu(g[i]) * u[i];
+    for (int i = 0; i < 8; i++) g[i] = activated(activation, g[i]) * u[i];
     put8(out, out_format, to + d, g);
   } else {
     for (int i = d; i < d + 8 && i < width; i++) {
       float g = element(packed, format, gates + i), u = element(packed, format, gates + width + i);
       if (bias) { g += bias[i]; u += bias[width + i]; }
-      put(out, out_format, to + i, silu(g) * u);
+      put(out, out_format, to + i, activated(activation, g) * u);
     }
   }
 }

@@ -56,31 +56,40 @@ struct Store {
   const int2* rows;                     // slot, position
   const Page* table; int max_pages;     // [slots][max_pages]
   int row_count, kv_heads, head_dim, layer, native;
+  int turned;                           // half of the elements that rotary turns, an even number
   Side side[2];
   u64* broken;                          // first number that cannot be stored; see report()
 };
 
-// A head vector in the registers of a warp: lane l holds, for i < COUNT, the elements
-// p = 2 * l + 64 * i and p + 1 (x[i][0], x[i][1]) and those half a vector further on (x[i][2],
-// x[i][3]), which rotary turns against each other; zeros where p lies beyond the first half. One
-// suffices up to 128 elements, two up to 256.
+// A head vector in the registers of a warp: lane l holds, for i < COUNT and p = 2 * l + 64 * i, two
+// neighbouring elements (x[i][0], x[i][1]) and two others (x[i][2], x[i][3]), which rotary turns
+// against each other where p < `turned`: elements p and p + turned. The others follow in the same
+// way behind those, so that all p below half a vector make up the whole. Zeros where p lies beyond.
+// One suffices up to 128 elements, two up to 256.
 template <int COUNT> struct HeadVector { float x[COUNT][4]; };
 
-template <int COUNT> DEV HeadVector<COUNT> load_vector(const void* data, int format, i64 at, int half, int lane) {
+// The places of a lane's pairs; `turned`, an even number, is half of the elements that are rotated.
+DEV int first_of(int p, int turned) { return p < turned ? p : p + turned; }
+DEV int second_of(int p, int turned, int half) { return p < turned ? p + turned : p + half; }
+
+template <int COUNT> DEV HeadVector<COUNT> load_vector(const void* data, int format, i64 at, int half, int turned, int lane) {
   HeadVector<COUNT> v;
 #pragma unroll
   for (int i = 0; i < COUNT; i++) {
     int p = 2 * lane + 64 * i;
     float2 a, b;
     a.x = a.y = 0.f; b = a;
-    if (p < half) { a = load2(data, format, at + p); b = load2(data, format, at + half + p); }
+    if (p < half) { a = load2(data, format, at + first_of(p, turned)); b = load2(data, format, at + second_of(p, turned, half)); }
     v.x[i][0] = a.x; v.x[i][1] = a.y; v.x[i][2] = b.x; v.x[i][3] = b.y;
   }
   return v;
 }
 
 // Element of the vector that x[i][j] of a lane is.
-DEV int element_of(int i, int j, int half, int lane) { return 2 * lane + 64 * i + (j & 1) + (j >> 1) * half; }
+DEV int element_of(int i, int j, int half, int turned, int lane) {
+  int p = 2 * lane + 64 * i;
+  return (j >> 1 ? second_of(p, turned, half) : first_of(p, turned)) + (j & 1);
+}
 
 // Keeps the first broken number in the order layer, row, side, element, with its leading bits.
 DEV void report(u64* broken, int layer, int row, int side, int element, float x) {
@@ -102,7 +111,7 @@ template <int COUNT> DEV void report_broken(const Store& s, int which, int row, 
     for (int j = 0; j < 4; j++) {
       float x = v.x[i][j];
       if (!is_finite(format <= FORMAT_BF16 ? half_to_f32(format, f32_to_half(format, x)) : x))
-        report(s.broken, s.layer, row, which, head * s.head_dim + element_of(i, j, s.head_dim / 2, lane), x);
+        report(s.broken, s.layer, row, which, head * s.head_dim + element_of(i, j, s.head_dim / 2, s.turned, lane), x);
     }
 }
 
@@ -121,8 +130,8 @@ template <int COUNT> DEV void store_vector(const Store& s, int which, int row, i
       if (p >= half) continue;
       u32 first = pack2(side.format, v.x[i][0], v.x[i][1]), second = pack2(side.format, v.x[i][2], v.x[i][3]);
       broken = broken || is_broken(side.format, first) || is_broken(side.format, second);
-      *(u32*)(to + p) = first;
-      *(u32*)(to + half + p) = second;
+      *(u32*)(to + first_of(p, s.turned)) = first;
+      *(u32*)(to + second_of(p, s.turned, half)) = second;
     }
     if (broken) report_broken(s, which, row, head, lane, side.format, v);
     return;
@@ -153,8 +162,8 @@ template <int COUNT> DEV void store_vector(const Store& s, int which, int row, i
       float as_native = half_to_f32(s.native, f32_to_half(s.native, x));
       count += (decode(side.format, bytes[j]) * scale != as_native ? 1u : 0u) + (saturates(side.format, scaled) ? 0x10000u : 0u);
     }
-    *(u16*)(to + p) = (u16)(bytes[0] | bytes[1] << 8);
-    *(u16*)(to + half + p) = (u16)(bytes[2] | bytes[3] << 8);
+    *(u16*)(to + first_of(p, s.turned)) = (u16)(bytes[0] | bytes[1] << 8);
+    *(u16*)(to + second_of(p, s.turned, half)) = (u16)(bytes[2] | bytes[3] << 8);
   }
   for (int m = 16; m; m >>= 1) count += __shfl_xor_sync(WARP, count, m);
   if (lane == 0) ((u32*)(page.counts + side.counts))[vector] = count;
@@ -168,27 +177,28 @@ KERNEL(256) store(Store s) {
   int which = (int)(item & 1), row = (int)(item >> 1);
   if (row >= s.row_count) return;
   i64 at = ((i64)row * s.kv_heads + head) * s.head_dim;
-  store_vector<2>(s, which, row, head, lane, load_vector<2>(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, lane));
+  store_vector<2>(s, which, row, head, lane, load_vector<2>(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, s.turned, lane));
 }
 
 // Queries, keys and values side by side, [rows, (heads + 2 * kv_heads) * head_dim] in `format`.
 struct Heads {
   const void* packed; const float* bias;            // null for none
   const float* q_norm; const float* k_norm;         // [head_dim], null for none
-  const float* cos; const float* sin;               // [positions, head_dim / 2]
+  const float* q_cos; const float* q_sin;           // [positions, turned], for queries
+  const float* k_cos; const float* k_sin;           // and for keys
   void* q;                                          // [rows, heads * head_dim] in q_format
   int format, q_format, heads; float eps;
   Store store;
 };
 
 template <int COUNT> DEV void split_vector(const Heads& h, int format, int q_format) {
-  int across = h.heads + 2 * h.store.kv_heads, dim = h.store.head_dim, half = dim / 2, lane = threadIdx.x & 31;
+  int across = h.heads + 2 * h.store.kv_heads, dim = h.store.head_dim, half = dim / 2, turned = h.store.turned, lane = threadIdx.x & 31;
   int item = blockIdx.x * 8 + (threadIdx.x >> 5), row = item / across, head = item - row * across;
   if (row >= h.store.row_count) return;
   bool is_query = head < h.heads, is_value = head >= h.heads + h.store.kv_heads;
-  HeadVector<COUNT> v = load_vector<COUNT>(h.packed, format, (i64)item * dim, half, lane);
+  HeadVector<COUNT> v = load_vector<COUNT>(h.packed, format, (i64)item * dim, half, turned, lane);
   if (h.bias) {
-    HeadVector<COUNT> b = load_vector<COUNT>(h.bias, FORMAT_F32, head * dim, half, lane);
+    HeadVector<COUNT> b = load_vector<COUNT>(h.bias, FORMAT_F32, head * dim, half, turned, lane);
 #pragma unroll
     for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] += b.x[i >> 2][i & 3];
   }
@@ -202,24 +212,28 @@ template <int COUNT> DEV void split_vector(const Heads& h, int format, int q_for
 #pragma unroll
     for (int i = 0; i < 4 * COUNT; i++) sum = fmaf(v.x[i >> 2][i & 3], v.x[i >> 2][i & 3], sum);
     float inverse = 1.f / sqrtf(warp_sum(sum) / (float)dim + h.eps);
-    HeadVector<COUNT> w = load_vector<COUNT>(norm, FORMAT_F32, 0, half, lane);
+    HeadVector<COUNT> w = load_vector<COUNT>(norm, FORMAT_F32, 0, half, turned, lane);
 #pragma unroll
     for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] = v.x[i >> 2][i & 3] * inverse * w.x[i >> 2][i & 3];
   }
-  i64 angle = (i64)h.store.rows[row].y * half;
+  i64 angle = (i64)h.store.rows[row].y * turned;
+  const float* cos = is_query ? h.q_cos : h.k_cos;
+  const float* sin = is_query ? h.q_sin : h.k_sin;
 #pragma unroll
   for (int i = 0; i < COUNT; i++) {
     int p = 2 * lane + 64 * i;
     if (p >= half) continue;
-    float2 c = *(const float2*)(h.cos + angle + p), s = *(const float2*)(h.sin + angle + p);
     float* x = v.x[i];
-    float a0 = x[0], a1 = x[1], b0 = x[2], b1 = x[3];
-    x[0] = a0 * c.x - b0 * s.x; x[1] = a1 * c.y - b1 * s.y;
-    x[2] = b0 * c.x + a0 * s.x; x[3] = b1 * c.y + a1 * s.y;
+    if (p < turned) {
+      float2 c = *(const float2*)(cos + angle + p), s = *(const float2*)(sin + angle + p);
+      float a0 = x[0], a1 = x[1], b0 = x[2], b1 = x[3];
+      x[0] = a0 * c.x - b0 * s.x; x[1] = a1 * c.y - b1 * s.y;
+      x[2] = b0 * c.x + a0 * s.x; x[3] = b1 * c.y + a1 * s.y;
+    }
     if (is_query) {
-      i64 to = ((i64)row * h.heads + head) * dim + p;
-      put2(h.q, q_format, to, x[0], x[1]);
-      put2(h.q, q_format, to + half, x[2], x[3]);
+      i64 to = ((i64)row * h.heads + head) * dim;
+      put2(h.q, q_format, to + first_of(p, turned), x[0], x[1]);
+      put2(h.q, q_format, to + second_of(p, turned, half), x[2], x[3]);
     }
   }
   if (!is_query) store_vector(h.store, 0, row, head - h.heads, lane, v);
@@ -239,7 +253,7 @@ struct Slot {
   const Page* table;      // the slot's pages
   const Side* sides;      // [layers][2]
   const int* tokens;      // [layers]
-  int kv_heads, head_dim;
+  const int2* shapes;     // [layers], heads and elements per head vector
 };
 
 struct Totals { u64 saturated; u64 changed; float scale_min; float scale_max; };
@@ -255,11 +269,12 @@ KERNEL(256) slot_totals(Slot s, Totals* out) {
   if (threadIdx.x == 0) { saturated = 0; changed = 0; low = __int_as_float(0x7f800000); high = 0.f; }
   __syncthreads();
   const Side side = s.sides[blockIdx.x];
-  i64 vectors = (i64)s.tokens[blockIdx.x / 2] * s.kv_heads;
+  int kv_heads = s.shapes[blockIdx.x / 2].x;
+  i64 vectors = (i64)s.tokens[blockIdx.x / 2] * kv_heads;
   u64 mine = 0;
   if (side.format >= FORMAT_E4M3)
     for (i64 i = threadIdx.x; i < vectors; i += 256) {
-      int position = (int)(i / s.kv_heads), vector = (int)(i % s.kv_heads) * PAGE + position % PAGE;
+      int position = (int)(i / kv_heads), vector = (int)(i % kv_heads) * PAGE + position % PAGE;
       Page page = s.table[position / PAGE];
       u32 count = ((const u32*)(page.counts + side.counts))[vector];
       mine += (u64)(count & 0xffffu) | (u64)(count >> 16) << 32;
@@ -284,13 +299,13 @@ KERNEL(256) slot_totals(Slot s, Totals* out) {
 // grid: layers * 2, chunks of tokens.
 KERNEL(256) slot_absmax(Slot s, float* out) {
   const Side side = s.sides[blockIdx.x];
-  int tokens = s.tokens[blockIdx.x / 2];
+  int tokens = s.tokens[blockIdx.x / 2], kv_heads = s.shapes[blockIdx.x / 2].x, head_dim = s.shapes[blockIdx.x / 2].y;
   float largest = 0.f;
   for (int position = blockIdx.y; position < tokens; position += gridDim.y) {
     Page page = s.table[position / PAGE];
-    for (int i = threadIdx.x; i < s.kv_heads * s.head_dim; i += 256) {
-      int head = i / s.head_dim, d = i % s.head_dim, vector = head * PAGE + position % PAGE;
-      i64 at = (i64)vector * s.head_dim + d;
+    for (int i = threadIdx.x; i < kv_heads * head_dim; i += 256) {
+      int head = i / head_dim, d = i % head_dim, vector = head * PAGE + position % PAGE;
+      i64 at = (i64)vector * head_dim + d;
       float x;
       if (side.format < FORMAT_E4M3) {
         x = half_to_f32(side.format, ((const u16*)(page.stored + side.elements))[at]);

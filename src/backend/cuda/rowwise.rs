@@ -1,0 +1,76 @@
+//! Operations that treat every row on its own.
+
+use super::CudaBackend;
+use super::device::launch;
+use super::tensor::{CudaTensor, CudaVector, blocks, int};
+use crate::backend::{BackendError, CacheRow, RotaryTable};
+
+impl CudaBackend {
+    /// See [`crate::backend::Backend::rms_norm_add`].
+    pub(super) fn start_norm_add(
+        &self,
+        x: &CudaTensor,
+        weight: &CudaVector,
+        eps: f32,
+        residual: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        assert!(
+            x.width == weight.width && residual.width == x.width && residual.rows == x.rows,
+            "shape of a norm"
+        );
+        let (from, by) = (x.float(&self.kernels)?, weight.data.pointer());
+        let (to, width) = (residual.changed(&self.kernels)?, int(x.width));
+        self.kernels
+            .start("rms_norm_add", x.rows as u32, |function, grid| {
+                // SAFETY: the tensors have the same shape, the weight is as wide.
+                unsafe {
+                    launch!(self.kernels.device, function, grid, 256, 0; from, by, eps, to, width)
+                }
+            })
+    }
+
+    /// See [`crate::backend::Backend::scale`].
+    pub(super) fn start_scale(&self, x: &mut CudaTensor, factor: f32) -> Result<(), BackendError> {
+        let (to, elements) = (x.changed(&self.kernels)?, x.elements() as i64);
+        self.kernels
+            .start("scale", blocks(x.elements(), 256), |function, grid| {
+                // SAFETY: `x` has `elements` elements.
+                unsafe {
+                    launch!(self.kernels.device, function, grid, 256, 0; to, factor, elements)
+                }
+            })
+    }
+
+    /// See [`crate::backend::Backend::rotary`].
+    pub(super) fn start_rotary(
+        &self,
+        x: &mut CudaTensor,
+        table: &RotaryTable,
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError> {
+        assert_eq!(x.rows, rows.len(), "rows to rotate");
+        assert_eq!(x.width % table.head_dim, 0, "width of whole head vectors");
+        let furthest = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
+        assert!(
+            furthest * table.half <= table.cos.len(),
+            "positions of a table"
+        );
+        let rows = self.kept.rows(&self.kernels.device, rows)?;
+        let [cos, sin] = self.kept.table(&self.kernels.device, table)?.addresses();
+        let pairs = x.elements() / table.head_dim * table.half;
+        let (to, places) = (x.changed(&self.kernels)?, rows.places());
+        let (count, width, half) = (pairs as i64, int(x.width), int(table.half));
+        let head_dim = int(table.head_dim);
+        let aligned = table.half.is_multiple_of(4) && table.head_dim.is_multiple_of(4);
+        let own = if aligned { 4 } else { 1 };
+        let own_pairs = own as i32;
+        self.kernels
+            .start("rotary", blocks(pairs, 256 * own), |function, grid| {
+                // SAFETY: positions lie within the table, `x` holds `count` pairs.
+                unsafe {
+                    launch!(self.kernels.device, function, grid, 256, 0;
+                    to, cos, sin, places, count, width, half, head_dim, own_pairs)
+                }
+            })
+    }
+}
