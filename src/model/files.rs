@@ -92,6 +92,7 @@ impl ModelFiles {
             weights_sha256: weights_sha256(self.weights.files()),
             tokenizer_sha256: self.tokenizer.sha256().to_owned(),
             geometry: self.config.geometry(),
+            quantised: self.weights.quantised(),
         }
     }
 }

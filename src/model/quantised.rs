@@ -10,6 +10,8 @@ mod attention;
 mod config;
 mod dequantise;
 mod find;
+mod form;
+mod matrix;
 #[cfg(test)]
 mod tests;
 
@@ -17,8 +19,9 @@ use super::ModelError;
 use super::fields::{Fields, parse_object};
 
 pub(crate) use attention::{CacheScales, find_cache_scales};
-pub(crate) use config::{NumberType, Quantisation, of_config};
+pub(crate) use config::{Quantisation, of_config};
 pub(crate) use find::{Found, Stored, find};
+pub(crate) use form::NumberType;
 
 /// Reads how weights are stored from the text of a `config.json`; `path` is for messages.
 ///

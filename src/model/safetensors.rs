@@ -1,24 +1,25 @@
 //! Weights of a Hugging Face folder: one safetensors file, or shards with an index.
 
+mod index;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use ::safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use rayon::prelude::*;
-use serde_json::Value;
 
 use crate::backend::TensorData;
-use crate::schema::FileDigest;
+use crate::schema::{FileDigest, QuantisedCheckpoint};
 
-use super::fields::{Fields, parse_object, read_optional};
+use super::fields::read_optional;
 use super::file_bytes::{FileBytes, file_name};
 use super::parallel::{first_non_finite, read_bf16, read_f16, read_f32};
 use super::quantised::{self, CacheScales, Found, NumberType, Quantisation, Stored};
 use super::tensors::{self, Shapes};
 use super::{ModelConfig, ModelError, WeightSource};
+use index::{check_file_set, check_single, parse_index, present_files};
 
 /// Index of a sharded checkpoint.
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -169,6 +170,7 @@ impl SafetensorsWeights {
     pub fn check(&self, config: &ModelConfig) -> Result<(), ModelError> {
         let path_of = |name: &str| self.path_of(name).to_owned();
         tensors::check(config, &self.shapes(), &self.folder, path_of)?;
+        self.cache_scales.check(&self.folder, config.layers.len())?;
         for name in tensors::expected(config).keys() {
             if self.codes.matrices.contains_key(name) {
                 continue;
@@ -218,6 +220,18 @@ impl WeightSource for SafetensorsWeights {
             Some(NumberType::F16 | NumberType::Bf16) => 2,
             Some(NumberType::F32) | None => 4,
         }
+    }
+
+    fn quantised(&self) -> Option<QuantisedCheckpoint> {
+        let weights = self
+            .quantisation
+            .as_ref()
+            .map(|found| found.stored(&self.codes));
+        let cache_scales = self.cache_scales.of_layers();
+        (weights.is_some() || !cache_scales.is_empty()).then_some(QuantisedCheckpoint {
+            weights,
+            cache_scales,
+        })
     }
 
     fn files(&self) -> &[FileDigest] {
@@ -272,99 +286,6 @@ pub(crate) fn check_finite(path: &str, name: &str, data: &TensorData) -> Result<
             "a finite number",
         )),
     }
-}
-
-/// Names of the checkpoint's files in `folder`, sorted: `model*.safetensors`. Other safetensors
-/// files (adapters, expected outputs) are no part of a checkpoint unless an index lists them.
-fn present_files(
-    folder: &Path,
-    listed: Option<&BTreeMap<String, String>>,
-) -> Result<BTreeSet<String>, ModelError> {
-    let io = |e| ModelError::io(folder.display(), e);
-    let is_listed = |name: &String| listed.is_some_and(|map| map.values().any(|own| own == name));
-    let mut names = BTreeSet::new();
-    for entry in std::fs::read_dir(folder).map_err(io)? {
-        let name = file_name(&entry.map_err(io)?.path());
-        let is_model = name.starts_with("model") && name.ends_with(".safetensors");
-        if is_model || is_listed(&name) {
-            names.insert(name);
-        }
-    }
-    Ok(names)
-}
-
-/// Tensor names with their files, from the text of an index.
-fn parse_index(path: &str, text: &[u8]) -> Result<BTreeMap<String, String>, ModelError> {
-    let map = parse_object(path, text)?;
-    let fields = Fields::new(path, &map);
-    let Some(Value::Object(listed)) = fields.get("weight_map") else {
-        return Err(fields.missing("weight_map", "an object of tensor and file names"));
-    };
-    let mut files = BTreeMap::new();
-    for (tensor, file) in listed {
-        match file.as_str() {
-            Some(file) if is_plain(file) => files.insert(tensor.clone(), file.to_owned()),
-            _ => {
-                let what = format!("file of tensor `{tensor}`");
-                let expected = "the name of a .safetensors file in the same folder";
-                return Err(ModelError::invalid(path, what, file, expected));
-            }
-        };
-    }
-    if files.is_empty() {
-        return Err(fields.wrong("weight_map", "no tensor", "at least one"));
-    }
-    Ok(files)
-}
-
-fn is_plain(name: &str) -> bool {
-    name.ends_with(".safetensors") && !name.contains(['/', '\\'])
-}
-
-fn check_file_set(
-    index_path: &str,
-    listed: &BTreeMap<String, String>,
-    present: &BTreeSet<String>,
-) -> Result<(), ModelError> {
-    let listed: BTreeSet<&String> = listed.values().collect();
-    if let Some(missing) = listed.iter().find(|name| !present.contains(**name)) {
-        let what = format!("shard `{missing}`");
-        return Err(ModelError::invalid(
-            index_path,
-            what,
-            "no such file",
-            "the listed shard",
-        ));
-    }
-    if let Some(extra) = present.iter().find(|name| !listed.contains(name)) {
-        let what = format!("file `{extra}`");
-        let expected = "only the shards that the index lists";
-        return Err(ModelError::invalid(
-            index_path,
-            what,
-            "a file outside the index",
-            expected,
-        ));
-    }
-    Ok(())
-}
-
-fn check_single(folder: &str, present: &BTreeSet<String>) -> Result<(), ModelError> {
-    let names: Vec<&str> = present.iter().map(String::as_str).collect();
-    if names == [SINGLE_FILE] {
-        return Ok(());
-    }
-    let found = match names.as_slice() {
-        [] => "none".to_owned(),
-        names => format!("{} without an index", names.join(", ")),
-    };
-    let expected = format!("{SINGLE_FILE} alone, or shards with {INDEX_FILE}");
-    Err(ModelError::invalid(
-        folder,
-        "safetensors files",
-        found,
-        expected,
-    ))
 }
 
 /// The shard of every tensor.

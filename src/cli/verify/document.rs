@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::certify::verify::Disagreement;
-use crate::report::Verification;
+use crate::report::{Verification, one_line, visible};
 
 use super::super::Failure;
 use super::super::output::{self, SummaryFormat};
@@ -108,12 +108,12 @@ impl<'a> Document<'a> {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{}", self.headline())?;
+        writeln!(out, "{}", visible(&self.headline()))?;
         for mismatch in self.mismatches {
-            writeln!(out, "  {mismatch}")?;
+            writeln!(out, "  {}", one_line(&mismatch.to_string()))?;
         }
         for note in self.notes {
-            writeln!(out, "{note}")?;
+            writeln!(out, "{}", visible(note))?;
         }
         Ok(())
     }

@@ -69,6 +69,7 @@ impl ModelText {
             weights_sha256: UNKNOWN.to_owned(),
             tokenizer_sha256: self.tokenizer.sha256().to_owned(),
             geometry: self.config.geometry(),
+            quantised: None,
         }
     }
 }

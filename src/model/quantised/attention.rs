@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::super::ModelError;
 use super::dequantise::floats;
 use super::find::{Lookup, Stored};
+use crate::schema::LayerScales;
 
 /// What a scale stands behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,40 @@ pub(crate) struct CacheScales {
     pub layers: BTreeMap<usize, [Option<f32>; 2]>,
     /// Every stored tensor that holds one.
     pub parts: Vec<String>,
+}
+
+impl CacheScales {
+    /// Checks that every layer of the model has both scales, or none has any.
+    ///
+    /// # Errors
+    /// Names the first layer that lacks one.
+    pub(crate) fn check(&self, folder: &str, layers: usize) -> Result<(), ModelError> {
+        if self.layers.is_empty() {
+            return Ok(());
+        }
+        let lacks = |layer: &usize| !matches!(self.layers.get(layer), Some([Some(_), Some(_)]));
+        let stray = self.layers.keys().find(|layer| **layer >= layers);
+        match (0..layers).find(lacks).or(stray.copied()) {
+            None => Ok(()),
+            Some(layer) => Err(ModelError::invalid(
+                folder,
+                format!("scales of the cache of layer {layer}"),
+                format!("{:?}", self.layers.get(&layer).copied().unwrap_or_default()),
+                format!("one for keys and one for values in each of {layers} layers"),
+            )),
+        }
+    }
+
+    /// The scales of every layer; they were checked.
+    pub(crate) fn of_layers(&self) -> Vec<LayerScales> {
+        let scales = self.layers.values();
+        scales
+            .filter_map(|sides| match *sides {
+                [Some(k), Some(v)] => Some(LayerScales { k, v }),
+                _ => None,
+            })
+            .collect()
+    }
 }
 
 /// Finds the scales among tensors of these `names`.

@@ -1,11 +1,17 @@
 //! `quantization_config`: how a checkpoint says that its weights are stored.
 
+mod compressed;
+
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::Value;
 
 use super::super::ModelError;
 use super::super::fields::{Fields, short};
+use super::find::Found;
+use super::form::{AwqOrder, ByteKind, Form, Granularity, NumberType};
+use crate::schema::QuantisedWeights;
 
 /// Names of the object in `config.json`; the second one is that of older compressed-tensors.
 const OBJECTS: [&str; 2] = ["quantization_config", "compression_config"];
@@ -15,17 +21,6 @@ const FP8_BLOCK: usize = 128;
 
 /// Elements of a group of AWQ where the config names none.
 const AWQ_GROUP: usize = 128;
-
-/// The type of loaded numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NumberType {
-    /// 32-bit floats.
-    F32,
-    /// IEEE halves.
-    F16,
-    /// bfloat16.
-    Bf16,
-}
 
 /// How weights are stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,65 +37,6 @@ pub(crate) struct Quantisation {
     pub activations: Option<String>,
     /// The checkpoint asks for a quantised cache with scales of its own.
     pub kv_cache: bool,
-}
-
-/// The form of a matrix `[out, in]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// INT4 of AutoAWQ, unsigned with zero points.
-    Awq {
-        /// Order of codes.
-        order: AwqOrder,
-        /// Elements of a row under one scale; all of them where `None`.
-        group: Option<usize>,
-    },
-    /// Whole numbers of compressed-tensors in 32-bit words, row by row.
-    Packed {
-        /// 4 or 8.
-        bits: u32,
-        /// Elements of a row under one scale; all of them where `None`.
-        group: Option<usize>,
-        /// No zero points.
-        symmetric: bool,
-    },
-    /// A byte per element.
-    Bytes {
-        /// What a byte stands for.
-        kind: ByteKind,
-        /// Elements under one scale.
-        scale: Granularity,
-    },
-}
-
-/// Packing orders of AutoAWQ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AwqOrder {
-    /// `[in, out / 8]` words, in which codes of eight outputs are interleaved.
-    Gemm,
-    /// `[out, in / 8]` words, in order.
-    Gemv,
-}
-
-/// What a stored byte stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ByteKind {
-    /// FP8 E4M3.
-    E4m3,
-    /// Signed whole number.
-    Int8,
-}
-
-/// Elements under one scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Granularity {
-    /// All.
-    Tensor,
-    /// A row.
-    Channel,
-    /// So many of a row.
-    Group(usize),
-    /// A block of so many rows and columns.
-    Block([usize; 2]),
 }
 
 /// One object within `quantization_config`, with its place for messages.
@@ -237,140 +173,6 @@ impl Section<'_> {
         Ok((forms.to_vec(), Some("e4m3, static scales".to_owned())))
     }
 
-    fn compressed_tensors(&self) -> Result<(Vec<Form>, Option<String>), ModelError> {
-        self.only("quantization_status", &["compressed", "frozen"])?;
-        if let Some(sparsity) = self.fields.object("sparsity_config")? {
-            let dense = sparsity
-                .str("format")?
-                .is_none_or(|format| format == "dense");
-            if !sparsity.is_empty() && !dense {
-                return Err(self.unsupported("sparsity_config"));
-            }
-        }
-        if self
-            .fields
-            .object("transform_config")?
-            .is_some_and(|transform| !transform.is_empty())
-        {
-            return Err(self.unsupported("transform_config"));
-        }
-        let Some(groups) = self.fields.object("config_groups")? else {
-            return Err(self.wrong("config_groups", "nothing", "an object of groups"));
-        };
-        let format = self.fields.str("format")?;
-        let (mut forms, mut activations) = (Vec::new(), None);
-        for name in groups.names() {
-            let group = groups.object(name)?;
-            let Some(fields) = group else { continue };
-            let section = Section {
-                path: self.path,
-                place: format!("{}.config_groups.{name}", self.place),
-                fields,
-            };
-            let own = fields.str("format")?;
-            forms.push(section.group_form(own.or(format))?);
-            activations = activations.or(section.input_activations()?);
-        }
-        if forms.is_empty() {
-            return Err(self.wrong("config_groups", "no group", "at least one"));
-        }
-        Ok((forms, activations))
-    }
-
-    /// The form of a group's weights.
-    fn group_form(&self, format: Option<&str>) -> Result<Form, ModelError> {
-        let Some(weights) = self.fields.object("weights")? else {
-            return Err(self.wrong("weights", "nothing", "how weights are stored"));
-        };
-        if self.fields.get("output_activations").is_some() {
-            return Err(self.unsupported("output_activations"));
-        }
-        let section = Section {
-            path: self.path,
-            place: format!("{}.weights", self.place),
-            fields: weights,
-        };
-        if weights.bool("dynamic")? == Some(true) {
-            return Err(section.unsupported("dynamic"));
-        }
-        if matches!(weights.str("actorder")?, Some(order) if order != "static" && order != "weight")
-        {
-            return Err(section.unsupported("actorder"));
-        }
-        let bits = section.count("num_bits")?.unwrap_or(8);
-        let kind = weights.str("type")?.unwrap_or("int");
-        let symmetric = weights.bool("symmetric")?.unwrap_or(true);
-        let scale = section.granularity()?;
-        match (format, kind, bits) {
-            (Some("pack-quantized"), "int", 4 | 8) => {
-                let group = match scale {
-                    Granularity::Group(group) => Some(group),
-                    Granularity::Channel => None,
-                    Granularity::Tensor | Granularity::Block(_) => {
-                        return Err(section.unsupported("strategy"));
-                    }
-                };
-                let bits = bits as u32;
-                Ok(Form::Packed {
-                    bits,
-                    group,
-                    symmetric,
-                })
-            }
-            (Some("float-quantized" | "naive-quantized") | None, "float", 8) if symmetric => {
-                Ok(e4m3(scale))
-            }
-            (Some("int-quantized" | "naive-quantized") | None, "int", 8) if symmetric => {
-                Ok(Form::Bytes {
-                    kind: ByteKind::Int8,
-                    scale,
-                })
-            }
-            _ => {
-                let format = format.unwrap_or("none");
-                let order = if symmetric { "symmetric" } else { "asymmetric" };
-                let what = format!(
-                    "{}: weights of {bits} bits, type {kind}, {order}, format {format}",
-                    self.place
-                );
-                Err(ModelError::unsupported(self.path, what))
-            }
-        }
-    }
-
-    fn granularity(&self) -> Result<Granularity, ModelError> {
-        let group = self.group("group_size", None)?;
-        match (self.fields.str("strategy")?, group) {
-            (Some("tensor"), _) => Ok(Granularity::Tensor),
-            (Some("channel"), _) | (None, None) => Ok(Granularity::Channel),
-            (Some("group") | None, Some(group)) => Ok(Granularity::Group(group)),
-            (Some("block"), _) => match self.fields.get("block_structure") {
-                Some(sides) => Ok(Granularity::Block(self.sides("block_structure", sides)?)),
-                None => {
-                    Err(self.wrong("block_structure", "nothing", "rows and columns of a block"))
-                }
-            },
-            (Some("group"), None) => {
-                Err(self.wrong("group_size", "nothing", "elements of a group"))
-            }
-            (Some(_), _) => Err(self.unsupported("strategy")),
-        }
-    }
-
-    /// How servers would store activations of the group.
-    fn input_activations(&self) -> Result<Option<String>, ModelError> {
-        let Some(fields) = self.fields.object("input_activations")? else {
-            return Ok(None);
-        };
-        let bits = fields.usize("num_bits")?.unwrap_or(8);
-        let kind = fields.str("type")?.unwrap_or("int");
-        let dynamic = fields
-            .get("dynamic")
-            .is_some_and(|value| *value != Value::Bool(false));
-        let scales = if dynamic { "dynamic" } else { "static" };
-        Ok(Some(format!("{bits} bits, type {kind}, {scales} scales")))
-    }
-
     fn ignored(&self) -> Result<Vec<String>, ModelError> {
         for name in [
             "modules_to_not_convert",
@@ -467,6 +269,21 @@ fn e4m3(scale: Granularity) -> Form {
 }
 
 impl Quantisation {
+    /// How the matrices of `found` are stored, as certificates state it.
+    pub(crate) fn stored(&self, found: &Found) -> QuantisedWeights {
+        let forms = found
+            .matrices
+            .values()
+            .map(|matrix| matrix.form.to_string());
+        let forms: BTreeSet<String> = forms.collect();
+        QuantisedWeights {
+            method: self.method.clone(),
+            forms: forms.into_iter().collect(),
+            numbers: self.numbers.name().to_owned(),
+            activations: self.activations.clone(),
+        }
+    }
+
     /// Whether the config says that the module stays as it is: by its name or the start of it, by
     /// the end of it, or by an expression behind `re:`.
     pub(crate) fn ignores(&self, module: &str) -> bool {
@@ -486,51 +303,5 @@ impl Quantisation {
                             .is_some_and(|rest| rest.ends_with('.'))
                 }
             })
-    }
-}
-
-impl fmt::Display for Form {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let grouped = |f: &mut fmt::Formatter<'_>, group: &Option<usize>| match group {
-            Some(group) => write!(f, ", groups of {group}"),
-            None => f.write_str(", one scale per row"),
-        };
-        match self {
-            Form::Awq { order, group } => {
-                f.write_str("INT4")?;
-                grouped(f, group)?;
-                f.write_str(match order {
-                    AwqOrder::Gemm => " with zero points, GEMM order",
-                    AwqOrder::Gemv => " with zero points, GEMV order",
-                })
-            }
-            Form::Packed {
-                bits,
-                group,
-                symmetric,
-            } => {
-                write!(f, "INT{bits}")?;
-                grouped(f, group)?;
-                f.write_str(if *symmetric {
-                    ", symmetric"
-                } else {
-                    " with zero points"
-                })
-            }
-            Form::Bytes { kind, scale } => {
-                f.write_str(match kind {
-                    ByteKind::E4m3 => "E4M3",
-                    ByteKind::Int8 => "INT8",
-                })?;
-                match scale {
-                    Granularity::Tensor => f.write_str(", one scale per tensor"),
-                    Granularity::Channel => f.write_str(", one scale per row"),
-                    Granularity::Group(group) => write!(f, ", groups of {group}"),
-                    Granularity::Block([rows, columns]) => {
-                        write!(f, ", blocks of {rows}x{columns}")
-                    }
-                }
-            }
-        }
     }
 }

@@ -11,8 +11,9 @@ use ::safetensors::tensor::Dtype;
 use super::super::ModelError;
 use super::super::safetensors::read;
 use super::super::tensors::missing;
-use super::config::{AwqOrder, ByteKind, Form, NumberType};
-use super::find::{AWQ_PER_WORD, Lookup, Matrix, Stored};
+use super::find::{AWQ_PER_WORD, Lookup, Stored};
+use super::form::{AwqOrder, ByteKind, Form, NumberType};
+use super::matrix::Matrix;
 use crate::backend::TensorData;
 use crate::recipe::ByteFormat;
 

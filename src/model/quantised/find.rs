@@ -6,7 +6,9 @@ use ::safetensors::tensor::Dtype;
 
 use super::super::ModelError;
 use super::super::tensors::{check_shape, missing};
-use super::config::{AwqOrder, ByteKind, Form, Granularity, Quantisation};
+use super::config::Quantisation;
+use super::form::{AwqOrder, ByteKind, Form, Granularity};
+use super::matrix::Matrix;
 
 /// Codes of a 32-bit word of AutoAWQ.
 pub(super) const AWQ_PER_WORD: usize = 8;
@@ -29,19 +31,6 @@ pub(crate) struct Stored<'a> {
 
 /// Looks a stored tensor up by its name.
 pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<Stored<'a>> + 'a;
-
-/// A matrix that is stored as codes.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Matrix {
-    /// Name of the module.
-    pub module: String,
-    /// `[out, in]`.
-    pub shape: [usize; 2],
-    /// How it is stored.
-    pub form: Form,
-    /// Name of its scales.
-    pub scales: String,
-}
 
 /// What of a checkpoint is stored as codes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -105,36 +94,6 @@ struct Module<'m, 'a> {
     name: &'m str,
     codes: Stored<'a>,
     lookup: &'m Lookup<'a>,
-}
-
-impl Matrix {
-    /// Name of a part of the module.
-    pub(super) fn part(&self, name: &str) -> String {
-        format!("{}.{name}", self.module)
-    }
-
-    /// Rows and columns of the grid of scales.
-    pub(super) fn grid(&self) -> [usize; 2] {
-        let [rows, columns] = self.tile();
-        [
-            self.shape[0].div_ceil(rows),
-            self.shape[1].div_ceil(columns),
-        ]
-    }
-
-    /// Rows and columns under one scale.
-    pub(super) fn tile(&self) -> [usize; 2] {
-        let [rows, columns] = self.shape;
-        match self.form {
-            Form::Awq { group, .. } | Form::Packed { group, .. } => [1, group.unwrap_or(columns)],
-            Form::Bytes { scale, .. } => match scale {
-                Granularity::Tensor => [rows, columns],
-                Granularity::Channel => [1, columns],
-                Granularity::Group(group) => [1, group],
-                Granularity::Block(sides) => sides,
-            },
-        }
-    }
 }
 
 impl Module<'_, '_> {
