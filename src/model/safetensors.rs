@@ -222,14 +222,24 @@ impl WeightSource for SafetensorsWeights {
         }
     }
 
+    fn stored_bytes(&self) -> u64 {
+        let shards = self.shards.iter();
+        shards.map(|shard| shard.file.bytes().len() as u64).sum()
+    }
+
     fn quantised(&self) -> Option<QuantisedCheckpoint> {
         let weights = self
             .quantisation
             .as_ref()
             .map(|found| found.stored(&self.codes));
         let cache_scales = self.cache_scales.of_layers();
+        let declares_cache = self
+            .quantisation
+            .as_ref()
+            .is_some_and(|found| found.kv_cache);
         (weights.is_some() || !cache_scales.is_empty()).then_some(QuantisedCheckpoint {
             weights,
+            declares_cache,
             cache_scales,
         })
     }

@@ -23,6 +23,11 @@ pub trait WeightSource {
         4
     }
 
+    /// Bytes of the weight files; 0 for weights that come from no file.
+    fn stored_bytes(&self) -> u64 {
+        0
+    }
+
     /// What the checkpoint stores otherwise than as plain numbers.
     fn quantised(&self) -> Option<QuantisedCheckpoint> {
         None

@@ -14,9 +14,16 @@ pub struct QuantisedCheckpoint {
     /// How weights are stored; absent where they are plain numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<QuantisedWeights>,
+    /// The config declares a cache in E4M3, which servers of it would take over.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub declares_cache: bool,
     /// Scales of the cache, one entry per layer; empty where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cache_scales: Vec<LayerScales>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// How a checkpoint stores its weights.

@@ -35,7 +35,7 @@ pub(crate) struct Quantisation {
     pub ignored: Vec<String>,
     /// How servers would store activations; these workers keep them native.
     pub activations: Option<String>,
-    /// The checkpoint asks for a quantised cache with scales of its own.
+    /// The checkpoint asks for a cache in E4M3.
     pub kv_cache: bool,
 }
 
@@ -115,8 +115,7 @@ impl Section<'_> {
             forms,
             ignored: self.ignored()?,
             activations,
-            kv_cache: self.fields.get("kv_cache_scheme").is_some()
-                || self.fields.get("kv_cache_quant_algo").is_some(),
+            kv_cache: self.kv_cache()?,
         })
     }
 
@@ -171,6 +170,21 @@ impl Section<'_> {
         }
         let forms = [Granularity::Tensor, Granularity::Channel].map(e4m3);
         Ok((forms.to_vec(), Some("e4m3, static scales".to_owned())))
+    }
+
+    /// Whether a cache in E4M3 is declared; another one is refused, since scales that come along
+    /// would be of it.
+    fn kv_cache(&self) -> Result<bool, ModelError> {
+        self.only("kv_cache_quant_algo", &["fp8"])?;
+        if let Some(scheme) = self.fields.object("kv_cache_scheme")? {
+            let bits = scheme.usize("num_bits")?.unwrap_or(8);
+            let kind = scheme.str("type")?.unwrap_or("int");
+            if bits != 8 || kind != "float" {
+                return Err(self.unsupported("kv_cache_scheme"));
+            }
+            return Ok(true);
+        }
+        Ok(self.fields.get("kv_cache_quant_algo").is_some())
     }
 
     fn ignored(&self) -> Result<Vec<String>, ModelError> {

@@ -1,10 +1,11 @@
+mod any;
+mod cache_scales;
 mod config;
 
 use std::collections::BTreeMap;
 
 use ::safetensors::tensor::Dtype;
 use half::{bf16, f16};
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::form::{ByteKind, Form, Granularity};
@@ -340,120 +341,4 @@ fn parts_that_do_not_fit_are_named() {
         message.contains("found 64, expected a multiple of the group size 24"),
         "{message}"
     );
-}
-
-#[test]
-fn cache_scales_are_found_under_every_name() {
-    let scale = |value: f32| (Dtype::F32, vec![1], value.to_le_bytes().to_vec());
-    let find =
-        |tensors: &Tensors| find_cache_scales(tensors.keys().map(String::as_str), &lookup(tensors));
-    for (k, v) in [
-        ("k_scale", "v_scale"),
-        ("attn.k_scale", "attn.v_scale"),
-        ("k_proj.k_scale", "v_proj.v_scale"),
-        ("k_proj.output_scale", "v_proj.output_scale"),
-    ] {
-        let name = |part: &str| format!("language_model.model.layers.7.self_attn.{part}");
-        let mut tensors = Tensors::from([(name(k), scale(0.5)), (name(v), scale(0.25))]);
-        tensors.insert(name("q_scale"), scale(3.0));
-        let found = find(&tensors).unwrap();
-        assert_eq!(found.layers[&7], [Some(0.5), Some(0.25)], "{k}");
-        assert_eq!(found.parts.len(), 3);
-        tensors.insert(name("kv_scale"), scale(0.5));
-        let message = find(&tensors).unwrap_err().to_string();
-        assert!(
-            message.contains("expected one scale per layer and side"),
-            "{message}"
-        );
-    }
-    let name = "model.layers.0.self_attn.kv_scale".to_owned();
-    let both = Tensors::from([(name.clone(), scale(0.125))]);
-    assert_eq!(find(&both).unwrap().layers[&0], [Some(0.125); 2]);
-    for value in [-1.0, 0.0, f32::NAN, f32::INFINITY] {
-        let message = find(&Tensors::from([(name.clone(), scale(value))])).unwrap_err();
-        assert!(
-            message.to_string().contains("expected one positive number"),
-            "{message}"
-        );
-    }
-    let heads = (Dtype::F32, vec![2], vec![0; 8]);
-    let message = find(&Tensors::from([(name, heads)]))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        message.contains("of shape [2] (one scale per layer is applied)"),
-        "{message}"
-    );
-}
-
-fn dtype() -> impl Strategy<Value = Dtype> {
-    prop::sample::select(vec![
-        Dtype::I32,
-        Dtype::F16,
-        Dtype::BF16,
-        Dtype::F32,
-        Dtype::F8_E4M3,
-        Dtype::I8,
-        Dtype::I64,
-    ])
-}
-
-fn stored(likely: Dtype) -> impl Strategy<Value = (Dtype, Vec<usize>, Vec<u8>)> {
-    let side = prop::sample::select(vec![0usize, 1, 2, 3, 8, 16, 24, 32]);
-    let dtype = prop_oneof![4 => Just(likely), 1 => dtype()];
-    (dtype, prop::collection::vec(side, 0..=2), any::<u64>()).prop_map(|(dtype, shape, seed)| {
-        let bytes = shape.iter().product::<usize>() * dtype.bitsize() / 8;
-        (dtype, shape, noise(bytes, seed))
-    })
-}
-
-fn configs() -> impl Strategy<Value = Quantisation> {
-    let packed = |bits, symmetric| parsed(packed_config(bits, symmetric));
-    prop::sample::select(vec![
-        awq("gemm", 8),
-        awq("gemv", 8),
-        parsed(json!({"quant_method": "fp8", "weight_block_size": [8, 16]})),
-        packed(4, true),
-        packed(8, false),
-    ])
-}
-
-proptest! {
-    #[test]
-    fn any_tensors_are_refused_or_loaded_whole(
-        quantisation in configs(),
-        parts in [
-            stored(Dtype::I32), stored(Dtype::I32), stored(Dtype::F16), stored(Dtype::I32),
-            stored(Dtype::F16), stored(Dtype::I64), stored(Dtype::I32), stored(Dtype::F8_E4M3),
-        ],
-        present in any::<[bool; 8]>(),
-        is_square in any::<bool>(),
-    ) {
-        const NAMES: [&str; 8] = [
-            "qweight", "qzeros", "scales", "weight_packed", "weight_scale", "weight_shape",
-            "weight_zero_point", "weight",
-        ];
-        let mut tensors = Tensors::new();
-        for ((name, part), present) in NAMES.iter().zip(parts).zip(present) {
-            if present {
-                tensors.insert(format!("m.{name}"), part);
-            }
-        }
-        // Shapes that fit each other, which chance hardly finds.
-        if is_square {
-            for (name, shape) in [("qweight", [16, 2]), ("qzeros", [2, 2]), ("scales", [2, 16])] {
-                if let Some((dtype, own, bytes)) = tensors.get_mut(&format!("m.{name}")) {
-                    *own = shape.to_vec();
-                    *bytes = noise(shape[0] * shape[1] * dtype.bitsize() / 8, 1);
-                }
-            }
-        }
-        if let Ok(found) = found(&quantisation, &tensors) {
-            for matrix in found.matrices.values() {
-                if let Ok(data) = matrix.load(NumberType::F32, &lookup(&tensors)) {
-                    prop_assert_eq!(data.len(), matrix.shape[0] * matrix.shape[1]);
-                }
-            }
-        }
-    }
 }

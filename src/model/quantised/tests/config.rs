@@ -34,6 +34,10 @@ fn settings_that_are_not_applied_are_named() {
             "fmt = \"e5m2\"",
         ),
         (
+            json!({"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8, "type": "int"}}),
+            "kv_cache_scheme = {",
+        ),
+        (
             json!({"quant_method": "modelopt", "quant_algo": "NVFP4"}),
             "quant_algo = \"NVFP4\"",
         ),
