@@ -43,7 +43,7 @@ const QUANTISED: [&str; 7] = [
 ];
 
 fn models() -> impl Iterator<Item = &'static str> {
-    MODELS.into_iter().chain(QUANTISED)
+    QUANTISED.into_iter().chain(MODELS)
 }
 
 /// Differences from the expected logits, relative to their size.
