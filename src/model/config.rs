@@ -145,6 +145,24 @@ impl ModelConfig {
         self.layers.iter().map(LayerConfig::cache_layer).collect()
     }
 
+    /// What a reader of the shape alone would not expect, in words.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(whole) = &self.text_part_of {
+            notes.push(format!(
+                "text part of a {whole} checkpoint, whose other tensors are not loaded"
+            ));
+        }
+        let windows = self.layers.iter().filter_map(|layer| layer.window);
+        if let Some(widest) = windows.clone().max() {
+            let (some, all) = (windows.count(), self.layers.len());
+            notes.push(format!(
+                "{some} of {all} layers see the last {widest} tokens"
+            ));
+        }
+        notes
+    }
+
     /// The largest of a size over all layers; 0 for a model without any.
     pub fn widest(&self, size: impl Fn(&LayerConfig) -> usize) -> usize {
         self.layers.iter().map(size).max().unwrap_or(0)

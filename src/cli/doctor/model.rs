@@ -209,11 +209,7 @@ fn notes(
     if files.is_none() {
         notes.push("The config alone was read: no weights, no tokenizer.".to_owned());
     }
-    if let Some(whole) = &config.text_part_of {
-        notes.push(format!(
-            "The text part of a {whole} model; its other tensors are not loaded."
-        ));
-    }
+    notes.extend(config.notes());
     let quantised = weights.and_then(|weights| weights.quantised.as_ref());
     if let Some(activations) = quantised.and_then(|found| found.activations.as_ref()) {
         notes.push(format!(

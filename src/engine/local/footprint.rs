@@ -24,7 +24,9 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
     let queries = config.widest(LayerConfig::q_width);
     let keys = config.widest(LayerConfig::kv_width);
     let heads = config.widest(|layer| layer.heads);
-    let widths = 3 * config.hidden_size + 2 * queries + 2 * keys + 3 * config.intermediate_size;
+    let streams = if config.output_norms { 4 } else { 3 };
+    let widths =
+        streams * config.hidden_size + 2 * queries + 2 * keys + 3 * config.intermediate_size;
     let spans = tokens.div_ceil(SPAN);
     let partials = if spans > 1 {
         spans * (queries * 4 + heads * 8)
