@@ -46,3 +46,50 @@ fn a_missing_model_is_bad_input() {
     let arguments = ["doctor", "--model", "nowhere"];
     kvassay.args(arguments).assert().code(2).stdout("");
 }
+
+fn report(code: i32, model: &str) -> Value {
+    let mut kvassay = Command::cargo_bin("kvassay").unwrap();
+    let arguments = ["doctor", "--format", "json", "--model", model];
+    let assert = kvassay.args(arguments).assert().code(code);
+    serde_json::from_slice(&assert.get_output().stdout).unwrap()
+}
+
+/// A demo model's 16-bit weights and its cache.
+#[test]
+fn a_model_that_runs_says_what_it_takes() {
+    let report = report(0, "demo-tolerant");
+    let model = &report["model"];
+    assert_eq!(
+        (&model["runs"], &model["family"]),
+        (&Value::Bool(true), &"qwen3".into())
+    );
+    let files = std::fs::metadata("fixtures/demo/tolerant/model.safetensors").unwrap();
+    assert_eq!(model["weights"]["stored_bytes"], files.len());
+    assert_eq!(model["recipes"][0]["name"], "native");
+    // 1,024 bytes per token, as the summary of a run says.
+    let tokens = model["sequence_tokens"].as_u64().unwrap();
+    assert_eq!(model["recipes"][0]["bytes_per_token"], 1024);
+    assert_eq!(model["recipes"][0]["cache_bytes"], 1024 * tokens);
+    assert!(model.get("refused").is_none());
+    let text = doctor(&["--model", "demo-tolerant"]);
+    assert!(text.contains("\nmodel demo-tolerant: runs\n"), "{text}");
+}
+
+/// What no worker runs is named with its place; the rest of its report stands.
+#[test]
+fn a_model_that_is_refused_says_why_and_what_it_would_keep() {
+    let report = report(3, "fixtures/configs/qwen3.8-27b.json");
+    let model = &report["model"];
+    assert_eq!(model["runs"], false);
+    let refused = model["refused"].as_str().unwrap();
+    let expected = "qwen3.8-27b.json: unsupported: model_type = \"qwen3_5\"";
+    assert!(refused.contains(expected), "{refused}");
+    assert_eq!(model["layers"][0]["kind"], "recurrent");
+    assert_eq!(model["recipes"][0]["recurrent_bytes"], 153_944_064);
+    let native = &model["recipes"][0];
+    assert_eq!(native["cache_bytes"], 65_536 * 8192);
+    // A config that lacks what a decoder needs cannot be read as one.
+    let mut kvassay = Command::cargo_bin("kvassay").unwrap();
+    let arguments = ["doctor", "--model", "fixtures/configs/qwen3-8b.json"];
+    kvassay.args(arguments).assert().code(2).stdout("");
+}

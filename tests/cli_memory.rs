@@ -114,6 +114,84 @@ fn the_binary_reads_a_head_dim_that_follows_from_other_fields() {
     assert_eq!(report["recipes"].as_array().unwrap().len(), 7);
 }
 
+/// One checkpoint of the study: file, and by hand (fixtures/configs/README.md) bytes per token
+/// beyond every window, of what windows hold, and of recurrent states.
+const NINE: [(&str, u64, u64, u64); 9] = [
+    ("phi-4", 40 * 10 * 512, 0, 0),
+    ("ministral-3-8b", 34 * 8 * 512, 0, 0),
+    ("qwen3-8b", 36 * 8 * 512, 0, 0),
+    ("qwen2.5-7b", 28 * 4 * 512, 0, 0),
+    ("qwen3-8b-awq", 36 * 8 * 512, 0, 0),
+    ("gemma-4-12b", 8 * 2048, 40 * 8 * 1024 * 1024, 0),
+    ("gemma-4-26b-a4b", 5 * 2 * 2048, 25 * 8 * 1024 * 1024, 0),
+    ("qwen3.5-9b", 8 * 4 * 1024, 0, 51_511_296),
+    ("qwen3.8-27b", 16 * 4 * 1024, 0, 153_944_064),
+];
+
+fn memory_of(file: &str, tokens: u64) -> Value {
+    let (model, tokens) = (format!("fixtures/configs/{file}.json"), tokens.to_string());
+    let mut args = vec!["memory", &model, "--budget", "40GiB", "--tokens", &tokens];
+    args.extend(["--format", "json"]);
+    serde_json::from_str(&stdout(&args)).unwrap()
+}
+
+fn row<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let mut rows = report["recipes"].as_array().unwrap().iter();
+    rows.find(|row| row["name"] == name).unwrap()
+}
+
+#[test]
+fn the_nine_checkpoints_keep_what_is_computed_by_hand() {
+    for (file, per_token, window, recurrent) in NINE {
+        let report = memory_of(file, 8192);
+        assert_eq!(report["sequence_tokens"], 8192, "{file}");
+        let native = row(&report, "native");
+        let cache = 8192 * per_token + window;
+        assert_eq!(native["bytes_per_token"], per_token, "{file}");
+        let sequence = &native["sequence"];
+        assert_eq!(sequence["cache_bytes"], cache, "{file}");
+        assert_eq!(sequence["recurrent_bytes"], recurrent, "{file}");
+        assert_eq!(sequence["persistent_bytes"], cache + recurrent, "{file}");
+        assert_eq!(
+            sequence["sequences"],
+            40 * GIB / (cache + recurrent),
+            "{file}"
+        );
+        // One byte instead of two for keys and values, states as they are.
+        let half = &row(&report, "SF")["sequence"];
+        assert_eq!(half["cache_bytes"], cache / 2, "{file}");
+        assert_eq!(half["recurrent_bytes"], recurrent, "{file}");
+        let is_uniform = window == 0 && recurrent == 0;
+        assert_eq!(native.get("token_slots").is_some(), is_uniform, "{file}");
+    }
+    let short = memory_of("gemma-4-12b", 1000);
+    let cache = 1000 * (8 * 2048 + 40 * 8 * 1024);
+    assert_eq!(row(&short, "native")["sequence"]["cache_bytes"], cache);
+}
+
+/// Proportions of persistent state that the study prints, at the lengths that give them.
+#[test]
+fn published_proportions_of_persistent_state() {
+    for (file, tokens, recipe, published) in [
+        ("gemma-4-26b-a4b", 8192, "AD", "24.70"),
+        ("gemma-4-26b-a4b", 8192, "SD", "49.39"),
+        ("qwen3.8-27b", 14_336, "AF", "21.48"),
+        ("qwen3.8-27b", 14_336, "SF", "42.96"),
+        ("qwen3.8-27b", 16_128, "AD", "21.48"),
+        ("qwen3.8-27b", 16_128, "SD", "42.96"),
+    ] {
+        let report = memory_of(file, tokens);
+        let row = row(&report, recipe);
+        let saved = row["saved"].as_f64().unwrap();
+        assert_eq!(row["sequence"]["saved"], row["saved"]);
+        assert_eq!(
+            format!("{:.2}", 100.0 * saved),
+            published,
+            "{file} {recipe}"
+        );
+    }
+}
+
 #[test]
 fn a_folder_with_a_config_is_a_model() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,6 +246,13 @@ fn text_and_help() {
     ]);
     insta::assert_snapshot!("memory_json", stdout(&args));
     insta::assert_snapshot!("memory_help", stdout(&["memory", "--help"]));
+    let hybrid = [
+        "memory",
+        "fixtures/configs/qwen3.8-27b.json",
+        "--budget",
+        "40GiB",
+    ];
+    insta::assert_snapshot!("memory_hybrid", stdout(&hybrid));
 }
 
 #[test]
@@ -187,6 +272,15 @@ fn refusals_exit_with_2() {
         stderr(&["memory", "fixtures/configs/none.json", "--budget", "1GiB"]),
         stderr(&["memory", "fixtures/configs/none.gguf", "--budget", "1GiB"]),
         stderr(&["memory", "Cargo.toml", "--budget", "1GiB"]),
+        stderr(&[
+            "memory",
+            "fixtures/configs/gemma-4-12b.json",
+            "--budget",
+            "1GiB",
+            "--blocks",
+            "7",
+        ]),
+        stderr(&["memory", qwen, "--budget", "1GiB", "--tokens", "0"]),
         stderr(&["memory", qwen, "--budget", "40G"]),
         stderr(&["memory", qwen]),
     ];

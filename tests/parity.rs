@@ -11,7 +11,7 @@ use std::path::Path;
 use kvassay::backend::cpu::CpuBackend;
 use kvassay::backend::cuda::CudaBackend;
 use kvassay::backend::{Backend, CacheLayout, CacheRow};
-use kvassay::model::Workspace;
+use kvassay::model::{SafetensorsWeights, WeightSource, Workspace};
 use kvassay::recipe::Recipe;
 use support::fixture::{self, Expected};
 use support::oracle::Oracle;
@@ -30,6 +30,21 @@ const MODELS: [&str; 12] = [
     "qwen3",
     "qwen3-window",
 ];
+
+/// The same decoder with weights that are stored as codes (`fixtures/parity/make_quantised.py`).
+const QUANTISED: [&str; 7] = [
+    "quantised-awq-gemm",
+    "quantised-awq-gemv",
+    "quantised-fp8-block",
+    "quantised-fp8-channel",
+    "quantised-fp8-tensor",
+    "quantised-packed-asymmetric",
+    "quantised-packed-symmetric",
+];
+
+fn models() -> impl Iterator<Item = &'static str> {
+    QUANTISED.into_iter().chain(MODELS)
+}
 
 /// Differences from the expected logits, relative to their size.
 struct Difference {
@@ -93,10 +108,24 @@ fn logits<B: Backend>(folder: &Path, expected: &Expected, backend: B, chunk: usi
     found
 }
 
+/// Codes become the numbers of the definition, to the bit.
+#[test]
+fn codes_become_the_numbers_that_they_stand_for() {
+    for name in QUANTISED {
+        let weights = SafetensorsWeights::open(&fixture::folder(name)).unwrap();
+        let expected = fixture::expected_weights(name);
+        assert_eq!(expected.len(), 3, "{name}");
+        for (module, shape, numbers) in expected {
+            let found = weights.load(&format!("{module}.weight"), &shape).unwrap();
+            assert!(found == numbers, "{name}: {module}");
+        }
+    }
+}
+
 /// Nothing rounded on either side.
 #[test]
 fn oracle_agrees_with_an_unmodified_forward_pass() {
-    for name in MODELS {
+    for name in models() {
         let expected = fixture::expected(name);
         let oracle = Oracle { exact: true };
         let found = logits(&fixture::folder(name), &expected, oracle, 128);
@@ -110,7 +139,7 @@ fn oracle_agrees_with_an_unmodified_forward_pass() {
 /// f32 bit, the two sides may round it to neighbours, a step of 2^-11 (2^-8 in BF16): the largest
 /// difference is that of the token whose attention hangs on such a key.
 fn agrees_with_a_native_cache<B: Backend>(backend: impl Fn() -> B, limit: f64) {
-    for name in MODELS {
+    for name in models() {
         let expected = fixture::expected(name);
         let found = logits(&fixture::folder(name), &expected, backend(), 97);
         let found = difference(&found, &expected.logits_rounded);
@@ -134,7 +163,7 @@ fn cpu_agrees_with_a_native_cache() {
 /// of 2^-9 in each of some ten products; beside F16 weights the step is 2^-12.
 #[test]
 fn cuda_agrees_with_a_native_cache() {
-    for name in MODELS {
+    for name in models() {
         let backend = match CudaBackend::new(0) {
             Ok(backend) => backend,
             Err(error) => {
@@ -148,6 +177,7 @@ fn cuda_agrees_with_a_native_cache() {
         let limit = match name {
             "qwen2" => 4e-2,
             name if name.starts_with("llama") => 1e-3,
+            name if name.starts_with("quantised") && !name.contains("awq") => 4e-2,
             _ => 8e-3,
         };
         println!("{name}: {:.1e} {:.1e}", found.largest, found.typical);

@@ -2,6 +2,8 @@
 
 use crate::schema::{PanelPlan, Protocol, RuleName};
 
+mod checkpoint;
+
 use super::aa::Aa;
 use super::arms::Trial;
 use super::attainable::{Unattainable, unattainable};
@@ -42,6 +44,7 @@ pub(super) fn caveats(
     list.extend(aa_caveat(trial, aa));
     list.extend(model_caveat(trial));
     list.extend(unit_scales(trial));
+    list.extend(checkpoint::caveats(trial));
     list.extend(bootstrap_errors(protocol));
     list.extend(protocol.panels.iter().filter_map(few_documents));
     list.extend(sizes(protocol));

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::recipe::Recipe;
 use crate::schema::{
-    ArmRole, Calibration, FileDigest, ManifestArm, ModelIdentity, PANEL_SCHEMA, PanelCase,
-    PanelHeader, sha256_hex,
+    ArmRole, Calibration, CalibrationSource, FileDigest, Manifest, ManifestArm, PANEL_SCHEMA,
+    PanelCase, PanelHeader, sha256_hex,
 };
 use crate::store::{
     CALIBRATION_FILE, IMPORT_FILE, MANIFEST_FILE, RunDir, resources_path, start_path,
@@ -47,7 +47,7 @@ fn load_arms(
         false => None,
     };
     if let Some(calibration) = &calibration {
-        check_calibration(calibration, &manifest.model)?;
+        check_calibration(calibration, &manifest)?;
         files.push(dir.file_digest(CALIBRATION_FILE)?);
     }
     let import = dir.import_report()?;
@@ -82,13 +82,23 @@ fn needs_calibration(arm: &ManifestArm) -> bool {
     Recipe::parse(&arm.recipe).is_ok_and(|recipe| recipe.needs_calibration())
 }
 
-fn check_calibration(found: &Calibration, model: &ModelIdentity) -> Result<(), CertifyError> {
+fn check_calibration(found: &Calibration, manifest: &Manifest) -> Result<(), CertifyError> {
+    let model = &manifest.model;
+    let source = manifest.protocol.calibration.source;
+    let own = model.checkpoint_absmax();
     let (layers, expected) = (found.layers.len(), model.geometry.layers);
     let wrong = if found.weights_sha256 != model.weights_sha256 {
         let weights = (found.weights_sha256.clone(), model.weights_sha256.clone());
         Some(("weights_sha256", weights))
     } else if layers != expected as usize {
         Some(("layers", (format!("{layers} layers"), expected.to_string())))
+    } else if found.source != source {
+        let sources = [found.source, source].map(|source| source.name().to_owned());
+        let [found, expected] = sources;
+        Some(("source", (found, expected)))
+    } else if source == CalibrationSource::Checkpoint && own.as_ref() != Some(&found.layers) {
+        let expected = "those of the checkpoint's scales".to_owned();
+        Some(("layers", ("other values".to_owned(), expected)))
     } else {
         None
     };

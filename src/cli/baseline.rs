@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use clap::Args as ClapArgs;
 
 use crate::certify::{self, verify};
@@ -10,6 +10,7 @@ use crate::report::Against;
 use crate::schema::{Certificate, Manifest};
 use crate::store;
 
+use super::certify::lies_in;
 use super::{Exit, Failure, qualify};
 
 /// Most contradictions of a certificate that are listed.
@@ -86,7 +87,8 @@ impl Baselines {
     pub fn check(&self, manifest: &Manifest, run: &Path) -> Result<(), Failure> {
         for (path, certificate) in &self.all {
             let context = format!("--baseline {}", path.display());
-            if lies_in(path, run) {
+            let inside = lies_in(path, run).with_context(|| context.clone());
+            if inside.map_err(Failure::input)? {
                 return Err(Failure::input(anyhow!(
                     "{context}: found a certificate of this run, which is written anew, expected \
                      one that is kept elsewhere"
@@ -120,13 +122,5 @@ impl Baselines {
             }));
         }
         Ok(all)
-    }
-}
-
-/// Whether a file lies in a folder, either of which need not exist.
-fn lies_in(path: &Path, folder: &Path) -> bool {
-    match (path.canonicalize(), folder.canonicalize()) {
-        (Ok(path), Ok(folder)) => path.starts_with(folder),
-        _ => false,
     }
 }

@@ -1,16 +1,17 @@
 //! `kvassay calibrate`: measures the fixed scales of a model.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args as ClapArgs;
 
 use crate::panel::runner;
 use crate::report::Progress;
+use crate::schema::CalibrationSource;
 use crate::store::write_json_atomic;
 
-use super::prepare::Prepared;
+use super::prepare::{Prepared, model_failure};
 use super::qualify::failure;
 use super::resolve::{ModelArgs, ModelSettings};
 use super::{Exit, Failure, interrupt};
@@ -21,13 +22,17 @@ pub struct Args {
     /// Model, protocol, worker and data.
     #[command(flatten)]
     pub model: ModelArgs,
+    /// Take the scales that the checkpoint brings along (k_scale, v_scale and other names in use)
+    /// instead of measuring.
+    #[arg(long)]
+    pub from_checkpoint: bool,
     /// Where the calibration is written.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
 }
 
 /// Runs the protocol's calibration documents over the native cache and writes the largest
-/// absolute key and value of each layer.
+/// absolute key and value of each layer, or those that the checkpoint's scales stand for.
 ///
 /// # Errors
 /// [`Failure`]; nothing is written then.
@@ -38,6 +43,10 @@ pub fn run(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failur
         return Err(Failure::input(anyhow!(
             "--device: found {found} GPUs, expected one: calibration runs on one"
         )));
+    }
+    let source = settings.protocol.calibration.source;
+    if args.from_checkpoint || source == CalibrationSource::Checkpoint {
+        return from_checkpoint(&settings, &args.out, out);
     }
     let mut prepared = Prepared::open(&settings)?;
     let Some(documents) = &prepared.panels.calibration else {
@@ -69,6 +78,38 @@ pub fn run(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failur
         calibration.layers.len(),
         calibration.documents,
         calibration.tokens
+    )?;
+    Ok(Exit::Holds)
+}
+
+/// Writes what the checkpoint's own scales stand for; nothing is run.
+fn from_checkpoint(
+    settings: &ModelSettings,
+    path: &Path,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let model = settings.model.open().map_err(model_failure)?.identity();
+    let Some(calibration) = runner::of_checkpoint(&model) else {
+        return Err(Failure::unsupported(anyhow!(
+            "{}: scales of the cache: found none, expected k_scale and v_scale (or other names in \
+             use) in every layer",
+            model.name
+        )));
+    };
+    let is_unit = model
+        .cache_scales()
+        .iter()
+        .all(|scales| scales.k == 1.0 && scales.v == 1.0);
+    let unit = if is_unit {
+        ", all of them unit scales (1.0)"
+    } else {
+        ""
+    };
+    write_json_atomic(path, &calibration).map_err(|error| failure(error.into()))?;
+    let (path, layers) = (path.display(), calibration.layers.len());
+    writeln!(
+        out,
+        "{path}: {layers} layers from the checkpoint's own scales{unit}"
     )?;
     Ok(Exit::Holds)
 }

@@ -1,7 +1,7 @@
 //! `kvassay certify`: recomputes the certificates of a run.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -133,10 +133,15 @@ fn write(folder: &Path, run: &Path, certificates: &[Certificate]) -> Result<(), 
     Ok(())
 }
 
-/// Whether `folder`, which need not exist, is `run` or lies in it.
-pub(super) fn lies_in(folder: &Path, run: &Path) -> std::io::Result<bool> {
-    let whole = std::path::absolute(folder)?;
+/// Whether `path` is `folder` or lies in it; neither need exist.
+pub(super) fn lies_in(path: &Path, folder: &Path) -> std::io::Result<bool> {
+    let folder = match folder.canonicalize() {
+        Ok(folder) => folder,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let whole = std::path::absolute(path)?;
     let existing = whole.ancestors().find(|path| path.exists());
     let real = existing.unwrap_or(&whole).canonicalize()?;
-    Ok(real.starts_with(run.canonicalize()?))
+    Ok(real.starts_with(folder))
 }

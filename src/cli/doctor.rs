@@ -1,5 +1,7 @@
 //! `kvassay doctor`: what this machine has for the GPU worker.
 
+mod model;
+
 use std::fmt::Display;
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,9 +13,9 @@ use crate::backend::cuda::{self, Found, Gpu};
 use crate::backend::{Backend, cpu::CpuBackend};
 
 use super::output::{self, Format};
-use super::prepare::model_failure;
-use super::resolve::model_source;
 use super::{Exit, Failure};
+use crate::report::visible;
+use model::ModelReport;
 
 /// Schema name of the JSON document.
 const DOCTOR_SCHEMA: &str = "kvassay.doctor/1";
@@ -21,7 +23,8 @@ const DOCTOR_SCHEMA: &str = "kvassay.doctor/1";
 /// Arguments of `kvassay doctor`.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// A model whose files are opened and checked as well.
+    /// A model: whether and how it would run, what its weights and a sequence take. A config.json
+    /// alone will do, under any name.
     #[arg(long, value_name = "PATH|demo-tolerant|demo-sensitive")]
     model: Option<PathBuf>,
     /// Output format.
@@ -36,6 +39,8 @@ struct Report {
     /// Whether `--worker cuda` works here.
     cuda: bool,
     checks: Vec<Check>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<ModelReport>,
 }
 
 /// Something that was looked for.
@@ -50,17 +55,20 @@ struct Check {
 /// Runs the command. A machine without a GPU is no failure: the CPU worker runs everywhere.
 ///
 /// # Errors
-/// Exit 2 or 3 for a model that is refused.
+/// Exit 2 for a model that cannot be read. One that no worker runs is reported, with exit 3.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
-    let mut checks = vec![Check::new("cpu worker", Ok(CpuBackend::new().device()))];
+    let mut checks = vec![Check::new(
+        "cpu worker",
+        Found::Ok(CpuBackend::new().device()),
+    )];
     let survey = cuda::survey();
     let works = survey.self_test.is_ok();
     checks.push(Check::new("driver", survey.driver));
+    let mut gpus = Vec::new();
     for (number, gpu) in survey.gpus.into_iter().enumerate() {
-        checks.push(Check::new(
-            &format!("GPU {number}"),
-            gpu.map(|gpu| describe(&gpu)),
-        ));
+        let described = gpu.as_ref().map(describe).map_err(ToString::to_string);
+        checks.push(Check::new(&format!("GPU {number}"), described));
+        gpus.push(gpu.ok());
     }
     checks.push(Check::new("compiler", survey.compiler));
     checks.push(Check::new("matrix products", survey.products));
@@ -76,36 +84,22 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
             .embedded_self_test
             .map(|kernels| format!("passed ({kernels})")),
     ));
-    if let Some(path) = &args.model {
-        let files = model_source(path)?.open().map_err(model_failure)?;
-        let geometry = files.identity().geometry;
-        let notes = files.config.notes().into_iter();
-        let notes: String = notes.map(|note| format!("; {note}")).collect();
-        let found = format!(
-            "{}: {}, {} layers, {} KV heads of {}, context {}{notes}",
-            files.name,
-            files.config.family.name(),
-            geometry.layers,
-            geometry.kv_heads,
-            geometry.head_dim,
-            geometry.context
-        );
-        checks.push(Check::new("model", Ok(found)));
-    }
+    let model = args.model.as_deref().map(|path| model::look(path, &gpus));
     let report = Report {
         schema: DOCTOR_SCHEMA,
         cuda: works,
         checks,
+        model: model.transpose()?,
     };
     match args.format {
         Format::Json => output::write_json(out, &report)?,
         Format::Text => write_text(out, &report)?,
     }
-    Ok(Exit::Holds)
+    Ok(report.model.as_ref().map_or(Exit::Holds, ModelReport::exit))
 }
 
 impl Check {
-    fn new(name: &str, found: Found<impl Display>) -> Self {
+    fn new(name: &str, found: Result<impl Display, impl Display>) -> Self {
         let ok = found.is_ok();
         Check {
             name: name.to_owned(),
@@ -132,5 +126,13 @@ fn write_text(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         writeln!(out, "{mark}  {}: {}", check.name, check.found)?;
     }
     let worker = if report.cuda { "cuda" } else { "cpu" };
-    writeln!(out, "\nThe built-in worker of this machine is {worker}.")
+    writeln!(out, "\nThe built-in worker of this machine is {worker}.")?;
+    match &report.model {
+        None => Ok(()),
+        Some(model) => {
+            let mut text = Vec::new();
+            model.write(&mut text)?;
+            write!(out, "{}", visible(&String::from_utf8_lossy(&text)))
+        }
+    }
 }

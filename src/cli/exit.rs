@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use crate::report::visible;
+
 /// Outcome of a command that ran to its end. DESIGN.md section 5: when several apply, the
 /// precedence is 2, 4, 3, 1, 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,9 +107,53 @@ pub(super) fn finish(
                 ("", "")
             };
             // Nothing is left to report to where stderr fails.
-            let _ = writeln!(err, "kvassay: {red}error{plain}: {:#}", failure.error);
+            let _ = writeln!(
+                err,
+                "kvassay: {red}error{plain}: {}",
+                message(&failure.error)
+            );
             failure.exit
         }
     };
     ExitCode::from(exit.code())
+}
+
+/// The error with its causes, on one line unless it has more of its own. A cause that the text
+/// before it ends with is not said twice; names from files cannot act on the terminal.
+pub(super) fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    visible(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("a.json: cannot read: {source}")]
+    struct Outer {
+        source: std::io::Error,
+    }
+
+    #[test]
+    fn causes_are_said_once_and_cannot_act() {
+        let source = std::io::Error::other("entity not found");
+        let error = anyhow::Error::new(Outer { source });
+        assert_eq!(message(&error), "a.json: cannot read: entity not found");
+        let error = anyhow::anyhow!("cause\u{1b}[31m").context("what");
+        assert_eq!(message(&error), "what: cause\u{27e8}U+001B\u{27e9}[31m");
+        let same: Result<(), _> = Err(anyhow::anyhow!("x"));
+        let error = same.context("y").context("z").unwrap_err();
+        assert_eq!(message(&error), "z: y: x");
+    }
 }

@@ -1,15 +1,16 @@
-//! The cache shape of a model: from its Hugging Face `config.json`, whatever its family, or as it is
-//! loaded from a GGUF file or from the binary.
+//! What a model keeps of a sequence: from its Hugging Face `config.json`, whatever its family, or as
+//! it is loaded from a GGUF file or from the binary.
 
+mod config;
+
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::Serialize;
 
 use crate::model::{ModelConfig, ModelError, ModelSource};
-use crate::recipe::CacheShape;
-
-/// More layers than any model has; keeps sums over layers small.
-const MOST_LAYERS: u32 = 10_000;
+use crate::recipe::{CacheShape, LayerState};
+use config::parse;
 
 /// Why a model's cache shape cannot be told.
 #[derive(Debug, thiserror::Error)]
@@ -56,16 +57,38 @@ impl GeometryError {
     }
 }
 
-/// A model's name and cache shape.
+/// A model's name and what its layers keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelShape {
     /// Name of the folder, or of the file without its extension where it is not `config.json`.
     pub name: String,
-    /// Shape.
-    pub shape: CacheShape,
+    /// Layers, the first one first.
+    pub layers: Vec<LayerState>,
 }
 
-/// Reads the cache shape of a model: a `config.json` (under any name) or a folder with one, a GGUF
+impl ModelShape {
+    /// The shape of a cache that keeps every token in every layer alike; `None` where layers differ
+    /// or forget.
+    pub fn uniform(&self) -> Option<CacheShape> {
+        let first = *self.layers.first()?;
+        let LayerState::Attention {
+            kv_heads,
+            head_dim,
+            window: None,
+        } = first
+        else {
+            return None;
+        };
+        let is_uniform = self.layers.iter().all(|layer| *layer == first);
+        is_uniform.then_some(CacheShape {
+            layers: u32::try_from(self.layers.len()).unwrap_or(u32::MAX),
+            kv_heads,
+            head_dim,
+        })
+    }
+}
+
+/// Reads what the layers of a model keep: a `config.json` (under any name) or a folder with one, a GGUF
 /// file, or a demo model by its name.
 ///
 /// # Errors
@@ -83,7 +106,7 @@ pub fn read(model: &Path) -> Result<ModelShape, GeometryError> {
         let config = source.config()?;
         return Ok(ModelShape {
             name: model_name(model),
-            shape: shape_of(&config),
+            layers: layers_of(&config),
         });
     }
     let path = if model.is_dir() {
@@ -92,20 +115,131 @@ pub fn read(model: &Path) -> Result<ModelShape, GeometryError> {
         model.to_owned()
     };
     let bytes = std::fs::read(&path).map_err(|error| GeometryError::read(&path, error))?;
-    let shape = parse(&bytes).map_err(|problem| problem.at(&path))?;
+    let layers = parse(&bytes).map_err(|problem| problem.at(&path))?;
     Ok(ModelShape {
         name: model_name(&path),
-        shape,
+        layers,
     })
 }
 
-/// Config dimensions are read as 32-bit numbers.
-fn shape_of(config: &ModelConfig) -> CacheShape {
+/// The layers of a loaded model. Config dimensions are read as 32-bit numbers.
+pub(super) fn layers_of(config: &ModelConfig) -> Vec<LayerState> {
     let u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    CacheShape {
-        layers: u32(config.layers.len()),
-        kv_heads: u32(config.widest(|layer| layer.kv_heads)),
-        head_dim: u32(config.widest(|layer| layer.head_dim)),
+    let layers = config.layers.iter();
+    layers
+        .map(|layer| LayerState::Attention {
+            kv_heads: u32(layer.kv_heads),
+            head_dim: u32(layer.head_dim),
+            window: layer.window.map(u32),
+        })
+        .collect()
+}
+
+/// Layers of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Kind {
+    /// Keys and values of all tokens.
+    FullAttention {
+        /// Layers.
+        layers: u32,
+        /// Key/value heads.
+        kv_heads: u32,
+        /// Elements per head vector.
+        head_dim: u32,
+    },
+    /// Keys and values of the last tokens.
+    SlidingAttention {
+        /// Layers.
+        layers: u32,
+        /// Key/value heads.
+        kv_heads: u32,
+        /// Elements per head vector.
+        head_dim: u32,
+        /// Tokens kept.
+        window: u32,
+    },
+    /// A state of one size.
+    Recurrent {
+        /// Layers.
+        layers: u32,
+        /// Bytes of a layer's matrix.
+        matrix_bytes: u64,
+        /// Bytes of what a layer's convolution looks back to.
+        convolution_bytes: u64,
+    },
+}
+
+/// Layers counted by their kind, in the order in which kinds appear first.
+pub(super) fn kinds(layers: &[LayerState]) -> Vec<Kind> {
+    let mut seen: Vec<(LayerState, u32)> = Vec::new();
+    for layer in layers {
+        match seen.iter_mut().find(|(kind, _)| kind == layer) {
+            Some((_, count)) => *count += 1,
+            None => seen.push((*layer, 1)),
+        }
+    }
+    let kind = |(state, layers)| match state {
+        LayerState::Attention {
+            kv_heads,
+            head_dim,
+            window: None,
+        } => Kind::FullAttention {
+            layers,
+            kv_heads,
+            head_dim,
+        },
+        LayerState::Attention {
+            kv_heads,
+            head_dim,
+            window: Some(window),
+        } => Kind::SlidingAttention {
+            layers,
+            kv_heads,
+            head_dim,
+            window,
+        },
+        LayerState::Recurrent {
+            matrix_bytes,
+            convolution_bytes,
+        } => Kind::Recurrent {
+            layers,
+            matrix_bytes,
+            convolution_bytes,
+        },
+    };
+    seen.into_iter().map(kind).collect()
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::FullAttention {
+                layers,
+                kv_heads,
+                head_dim,
+            } => write!(
+                f,
+                "{layers} of attention to all tokens: {kv_heads} KV heads, head_dim {head_dim}"
+            ),
+            Kind::SlidingAttention {
+                layers,
+                kv_heads,
+                head_dim,
+                window,
+            } => write!(
+                f,
+                "{layers} of attention to the last {window} tokens: {kv_heads} KV heads, head_dim {head_dim}"
+            ),
+            Kind::Recurrent {
+                layers,
+                matrix_bytes,
+                convolution_bytes,
+            } => write!(
+                f,
+                "{layers} recurrent: {matrix_bytes} bytes of state in FP32 and {convolution_bytes} of convolution each"
+            ),
+        }
     }
 }
 
@@ -123,145 +257,6 @@ fn model_name(path: &Path) -> String {
         || path.display().to_string(),
         |name| name.to_string_lossy().into_owned(),
     )
-}
-
-/// The fields that the cache depends on. Multimodal configs hold them in `text_config`.
-#[derive(Deserialize)]
-struct Config {
-    num_hidden_layers: Option<u32>,
-    num_attention_heads: Option<u32>,
-    num_key_value_heads: Option<u32>,
-    head_dim: Option<u32>,
-    hidden_size: Option<u32>,
-    kv_lora_rank: Option<u32>,
-    num_kv_shared_layers: Option<u32>,
-    sliding_window: Option<u64>,
-    use_sliding_window: Option<bool>,
-    layer_types: Option<Vec<String>>,
-    text_config: Option<Box<Config>>,
-}
-
-/// What is wrong, before the file is known.
-#[derive(Debug)]
-enum Problem {
-    Json(serde_json::Error),
-    Field(&'static str, String, &'static str),
-}
-
-impl Problem {
-    fn at(self, path: &Path) -> GeometryError {
-        let path = path.to_owned();
-        match self {
-            Problem::Json(source) => GeometryError::Json { path, source },
-            Problem::Field(field, found, expected) => GeometryError::Field {
-                path,
-                field,
-                found,
-                expected,
-            },
-        }
-    }
-}
-
-fn parse(bytes: &[u8]) -> Result<CacheShape, Problem> {
-    let mut config: Config = serde_json::from_slice(bytes).map_err(Problem::Json)?;
-    if let (None, Some(text)) = (config.num_hidden_layers, config.text_config.take()) {
-        config = *text;
-    }
-    config.refuse_other_caches()?;
-    let layers = positive("num_hidden_layers", config.num_hidden_layers)?;
-    if layers > MOST_LAYERS {
-        let found = layers.to_string();
-        return Err(Problem::Field(
-            "num_hidden_layers",
-            found,
-            "at most 10,000 layers",
-        ));
-    }
-    Ok(CacheShape {
-        layers,
-        kv_heads: config.kv_heads()?,
-        head_dim: config.head_dim()?,
-    })
-}
-
-impl Config {
-    fn kv_heads(&self) -> Result<u32, Problem> {
-        if self.num_key_value_heads.is_none() {
-            return positive("num_attention_heads", self.num_attention_heads);
-        }
-        let kv_heads = positive("num_key_value_heads", self.num_key_value_heads)?;
-        match self.num_attention_heads {
-            Some(heads) if heads == 0 || !heads.is_multiple_of(kv_heads) => Err(Problem::Field(
-                "num_key_value_heads",
-                format!("{kv_heads} for {heads} query heads"),
-                "a divisor of num_attention_heads",
-            )),
-            _ => Ok(kv_heads),
-        }
-    }
-
-    fn head_dim(&self) -> Result<u32, Problem> {
-        if self.head_dim.is_some() {
-            return positive("head_dim", self.head_dim);
-        }
-        let hidden = positive("hidden_size", self.hidden_size)?;
-        let heads = positive("num_attention_heads", self.num_attention_heads)?;
-        if !hidden.is_multiple_of(heads) {
-            return Err(Problem::Field(
-                "hidden_size",
-                format!("{hidden} for {heads} heads"),
-                "a multiple of num_attention_heads where head_dim is absent",
-            ));
-        }
-        Ok(hidden / heads)
-    }
-
-    /// Refuses models whose cache does not hold one key and one value vector per token, layer and
-    /// KV head: bytes per token would be wrong for them.
-    fn refuse_other_caches(&self) -> Result<(), Problem> {
-        const EVERY_TOKEN: &str = "a cache that holds every token in every layer";
-        if let Some(rank) = self.kv_lora_rank {
-            let found = format!("{rank} (latent attention)");
-            let expected = "keys and values per KV head";
-            return Err(Problem::Field("kv_lora_rank", found, expected));
-        }
-        if let Some(shared) = self.num_kv_shared_layers.filter(|&shared| shared > 0) {
-            let expected = "keys and values of its own in every layer";
-            return Err(Problem::Field(
-                "num_kv_shared_layers",
-                shared.to_string(),
-                expected,
-            ));
-        }
-        if let Some(types) = &self.layer_types {
-            return match types.iter().find(|kind| *kind != "full_attention") {
-                Some(kind) => Err(Problem::Field(
-                    "layer_types",
-                    format!("`{kind}`"),
-                    EVERY_TOKEN,
-                )),
-                None => Ok(()),
-            };
-        }
-        match self.sliding_window {
-            Some(window) if self.use_sliding_window != Some(false) => Err(Problem::Field(
-                "sliding_window",
-                window.to_string(),
-                EVERY_TOKEN,
-            )),
-            _ => Ok(()),
-        }
-    }
-}
-
-fn positive(field: &'static str, value: Option<u32>) -> Result<u32, Problem> {
-    const EXPECTED: &str = "a positive whole number";
-    match value {
-        Some(0) => Err(Problem::Field(field, "0".to_owned(), EXPECTED)),
-        Some(value) => Ok(value),
-        None => Err(Problem::Field(field, "nothing".to_owned(), EXPECTED)),
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::recipe::{self, CacheShape, NAMED, PAGE_TOKENS, Recipe};
 
-use super::geometry::{self, GeometryError, ModelShape};
+use super::geometry::{self, GeometryError, Kind, ModelShape, kinds};
 use super::output::{self, Format};
 use super::prepare::model_failure;
 use super::size::Size;
@@ -17,6 +17,9 @@ use super::{Exit, Failure};
 
 /// Schema name of the JSON document.
 const MEMORY_SCHEMA: &str = "kvassay.memory/1";
+
+/// Tokens of a sequence where none are given.
+const SEQUENCE_TOKENS: u64 = 8192;
 
 /// Arguments of `kvassay memory`.
 #[derive(Debug, ClapArgs)]
@@ -33,9 +36,14 @@ pub struct Args {
     /// Recipe to compare with native, repeatable [default: the six named FP8 recipes].
     #[arg(long = "recipe", value_name = "RECIPE")]
     recipes: Vec<String>,
-    /// Pages whose size is given under every recipe [default: as many as native gets].
+    /// Pages whose size is given under every recipe [default: as many as native gets]; of models
+    /// that keep every token in every layer alike.
     #[arg(long, value_name = "N")]
     blocks: Option<u64>,
+    /// Tokens of a sequence whose bytes are given; 8192 for models of which layers differ, keep a
+    /// window only, or keep a recurrent state.
+    #[arg(long, value_name = "N", value_parser = parse_tokens)]
+    tokens: Option<u64>,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -48,6 +56,7 @@ struct Settings {
     budget: u64,
     reserve: u64,
     blocks: Option<u64>,
+    tokens: Option<u64>,
 }
 
 /// The JSON document.
@@ -58,8 +67,12 @@ struct Report {
     budget_bytes: u64,
     reserve_bytes: u64,
     page_tokens: u64,
-    /// Pages that `equal_slots_bytes` speaks of.
-    equal_slots_blocks: u64,
+    /// Pages that `equal_slots_bytes` speaks of; absent where no page holds a token of all layers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    equal_slots_blocks: Option<u64>,
+    /// Tokens of the sequence that `sequence` of each recipe speaks of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequence_tokens: Option<u64>,
     recipes: Vec<Row>,
 }
 
@@ -67,22 +80,50 @@ struct Report {
 struct Model {
     name: String,
     layers: u32,
-    kv_heads: u32,
-    head_dim: u32,
+    /// Absent where layers differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv_heads: Option<u32>,
+    /// Absent where layers differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head_dim: Option<u32>,
+    /// Layers of each kind, where they differ, keep a window only, or keep a recurrent state.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kinds: Vec<Kind>,
 }
 
 #[derive(Serialize)]
 struct Row {
     name: String,
     spec: String,
+    /// Bytes that one more token takes; beyond every window.
     bytes_per_token: u64,
-    /// Proportion of native bytes.
+    /// Proportion of native bytes: of a token where layers are alike, else of a sequence, states
+    /// that no recipe changes included.
     saved: f64,
-    blocks: u64,
-    token_slots: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_slots: Option<u64>,
     /// Bytes of `equal_slots_blocks` pages; absent beyond 64 bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     equal_slots_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequence: Option<Sequence>,
+}
+
+/// What one sequence keeps.
+#[derive(Serialize)]
+struct Sequence {
+    /// Keys and values.
+    cache_bytes: u64,
+    /// Recurrent states.
+    recurrent_bytes: u64,
+    /// Both.
+    persistent_bytes: u64,
+    /// Proportion of native's persistent bytes.
+    saved: f64,
+    /// Sequences that the budget holds.
+    sequences: u64,
 }
 
 /// Runs the command.
@@ -111,17 +152,34 @@ fn resolve(args: &Args) -> Result<Settings, Failure> {
             args.budget
         )));
     }
+    let shape = model.uniform();
+    if let (None, Some(blocks)) = (shape, args.blocks) {
+        return Err(Failure::input(anyhow!(
+            "--blocks: found {blocks}, expected --tokens for {}: its layers keep different tokens",
+            model.name
+        )));
+    }
+    let usual = shape.is_none().then_some(SEQUENCE_TOKENS);
     Ok(Settings {
-        recipes: recipes(&args.recipes, &model.shape)?,
+        recipes: recipes(&args.recipes, model.layers.len())?,
         model,
         budget: args.budget.0,
         reserve: args.reserve.0,
         blocks: args.blocks,
+        tokens: args.tokens.or(usual),
     })
 }
 
+/// A positive number of tokens.
+fn parse_tokens(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(tokens) if tokens > 0 => Ok(tokens),
+        _ => Err(format!("found `{text}`, expected a positive whole number")),
+    }
+}
+
 /// Native first, then what was named, each recipe once.
-fn recipes(named: &[String], shape: &CacheShape) -> Result<Vec<Recipe>, Failure> {
+fn recipes(named: &[String], layers: usize) -> Result<Vec<Recipe>, Failure> {
     let named: Vec<&str> = if named.is_empty() {
         NAMED.iter().map(|(name, _)| *name).collect()
     } else {
@@ -130,11 +188,9 @@ fn recipes(named: &[String], shape: &CacheShape) -> Result<Vec<Recipe>, Failure>
     let mut recipes = vec![Recipe::native()];
     for text in named {
         let recipe = Recipe::parse(text).map_err(Failure::input)?;
-        recipe
-            .check_layers(shape.layers as usize)
-            .map_err(|error| {
-                Failure::input(anyhow::Error::new(error).context(format!("recipe `{text}`")))
-            })?;
+        recipe.check_layers(layers).map_err(|error| {
+            Failure::input(anyhow::Error::new(error).context(format!("recipe `{text}`")))
+        })?;
         if !recipes.contains(&recipe) {
             recipes.push(recipe);
         }
@@ -143,54 +199,114 @@ fn recipes(named: &[String], shape: &CacheShape) -> Result<Vec<Recipe>, Failure>
 }
 
 fn report(settings: &Settings) -> Report {
-    let shape = settings.model.shape;
-    let native = recipe::bytes_per_token(&Recipe::native(), &shape);
-    let capacity = |bytes| recipe::capacity(settings.budget, settings.reserve, bytes);
-    let equal = settings.blocks.unwrap_or(capacity(native).blocks);
+    let layers = &settings.model.layers;
+    let shape = settings.model.uniform();
+    let native = Recipe::native();
+    let capacity = |recipe: &Recipe, shape: &CacheShape| {
+        let bytes = recipe::bytes_per_token(recipe, shape);
+        recipe::capacity(settings.budget, settings.reserve, bytes)
+    };
+    let equal = shape.map(|shape| {
+        let native = capacity(&native, &shape).blocks;
+        settings.blocks.unwrap_or(native)
+    });
+    let native_growth = recipe::growth_bytes(&native, layers);
     let row = |recipe: &Recipe| {
-        let bytes_per_token = recipe::bytes_per_token(recipe, &shape);
-        let capacity = capacity(bytes_per_token);
+        let bytes_per_token = recipe::growth_bytes(recipe, layers);
+        let capacity = shape.map(|shape| capacity(recipe, &shape));
+        let sequence = settings
+            .tokens
+            .map(|tokens| sequence(settings, recipe, tokens));
+        let saved = match (&sequence, shape) {
+            (Some(sequence), None) => sequence.saved,
+            _ => recipe::saved(bytes_per_token, native_growth),
+        };
         Row {
             name: recipe.name.clone(),
             spec: recipe.spec(),
             bytes_per_token,
-            saved: recipe::saved(bytes_per_token, native),
-            blocks: capacity.blocks,
-            token_slots: capacity.token_slots,
-            equal_slots_bytes: recipe::cache_bytes(equal, bytes_per_token),
+            saved,
+            blocks: capacity.map(|capacity| capacity.blocks),
+            token_slots: capacity.map(|capacity| capacity.token_slots),
+            equal_slots_bytes: equal.and_then(|equal| recipe::cache_bytes(equal, bytes_per_token)),
+            sequence,
         }
     };
     Report {
         schema: MEMORY_SCHEMA,
         model: Model {
             name: settings.model.name.clone(),
-            layers: shape.layers,
-            kv_heads: shape.kv_heads,
-            head_dim: shape.head_dim,
+            layers: u32::try_from(layers.len()).unwrap_or(u32::MAX),
+            kv_heads: shape.map(|shape| shape.kv_heads),
+            head_dim: shape.map(|shape| shape.head_dim),
+            kinds: match shape {
+                Some(_) => Vec::new(),
+                None => kinds(layers),
+            },
         },
         budget_bytes: settings.budget,
         reserve_bytes: settings.reserve,
         page_tokens: PAGE_TOKENS,
         equal_slots_blocks: equal,
+        sequence_tokens: settings.tokens,
         recipes: settings.recipes.iter().map(row).collect(),
+    }
+}
+
+fn sequence(settings: &Settings, recipe: &Recipe, tokens: u64) -> Sequence {
+    let layers = &settings.model.layers;
+    let bytes = recipe::sequence_bytes(recipe, layers, tokens);
+    let native = recipe::sequence_bytes(&Recipe::native(), layers, tokens);
+    let usable = settings.budget - settings.reserve;
+    Sequence {
+        cache_bytes: bytes.cache,
+        recurrent_bytes: bytes.recurrent,
+        persistent_bytes: bytes.total(),
+        saved: recipe::saved(bytes.total(), native.total()),
+        sequences: usable.checked_div(bytes.total()).unwrap_or(0),
     }
 }
 
 fn write_text(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let model = &report.model;
+    match (model.kv_heads, model.head_dim) {
+        (Some(kv_heads), Some(head_dim)) => writeln!(
+            out,
+            "{}: {} layers, {kv_heads} KV heads, head_dim {head_dim}",
+            model.name, model.layers
+        )?,
+        _ => {
+            writeln!(out, "{}: {} layers", model.name, model.layers)?;
+            for kind in &model.kinds {
+                writeln!(out, "  {kind}")?;
+            }
+        }
+    }
     writeln!(
         out,
-        "{}: {} layers, {} KV heads, head_dim {}",
-        model.name, model.layers, model.kv_heads, model.head_dim
-    )?;
-    writeln!(
-        out,
-        "budget {}, reserve {}, pages of {} tokens\n",
+        "budget {}, reserve {}, pages of {} tokens",
         Size(report.budget_bytes),
         Size(report.reserve_bytes),
         report.page_tokens
     )?;
-    let equal = format!("GiB for {} blocks", report.equal_slots_blocks);
+    if report.equal_slots_blocks.is_some() {
+        writeln!(out)?;
+        write_pages(out, report)?;
+    }
+    if let Some(tokens) = report.sequence_tokens {
+        writeln!(out, "\na sequence of {tokens} tokens")?;
+        write_sequence(out, report)?;
+    }
+    writeln!(
+        out,
+        "\nElements and inline scales; an allocator may round up. Not a statement on quality."
+    )
+}
+
+/// What pages hold, where every page holds tokens of all layers.
+fn write_pages(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    let equal = report.equal_slots_blocks.unwrap_or_default();
+    let equal = format!("GiB for {equal} blocks");
     let header = [
         "recipe",
         "bytes/token",
@@ -200,20 +316,45 @@ fn write_text(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         &equal,
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
+    let count = |count: Option<u64>| count.map_or("-".to_owned(), |count| count.to_string());
     rows.extend(report.recipes.iter().map(|row| {
         let gib = |bytes: u64| format!("{:.3}", bytes as f64 / (1u64 << 30) as f64);
         vec![
             row.name.clone(),
             row.bytes_per_token.to_string(),
             format!("{:.4}%", 100.0 * row.saved),
-            row.blocks.to_string(),
-            row.token_slots.to_string(),
+            count(row.blocks),
+            count(row.token_slots),
             row.equal_slots_bytes.map_or("-".to_owned(), gib),
         ]
     }));
-    output::write_table(out, &rows)?;
-    writeln!(
-        out,
-        "\nElements and inline scales; an allocator may round up. Not a statement on quality."
-    )
+    output::write_table(out, &rows)
+}
+
+/// What one sequence keeps.
+fn write_sequence(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    let header = [
+        "recipe",
+        "bytes/token",
+        "cache MiB",
+        "recurrent MiB",
+        "persistent MiB",
+        "state saved",
+        "sequences",
+    ];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(report.recipes.iter().filter_map(|row| {
+        let sequence = row.sequence.as_ref()?;
+        let mib = |bytes: u64| format!("{:.3}", bytes as f64 / (1u64 << 20) as f64);
+        Some(vec![
+            row.name.clone(),
+            row.bytes_per_token.to_string(),
+            mib(sequence.cache_bytes),
+            mib(sequence.recurrent_bytes),
+            mib(sequence.persistent_bytes),
+            format!("{:.4}%", 100.0 * sequence.saved),
+            sequence.sequences.to_string(),
+        ])
+    }));
+    output::write_table(out, &rows)
 }

@@ -121,6 +121,7 @@ fn manifest(plan: &ImportPlan, logs: &Logs, panel: &Panel, file: &FileDigest) ->
             files: Vec::new(),
             weights_sha256: UNKNOWN.to_owned(),
             tokenizer_sha256: UNKNOWN.to_owned(),
+            quantised: None,
             geometry: Geometry::unknown(),
         },
         worker: WorkerIdentity {

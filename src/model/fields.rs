@@ -49,6 +49,21 @@ impl<'a> Fields<'a> {
         self.map.get(name).filter(|value| !value.is_null())
     }
 
+    /// The file.
+    pub(crate) fn path(&self) -> &'a str {
+        self.path
+    }
+
+    /// Whether there is no field.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// Names of the fields.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.map.keys().map(String::as_str)
+    }
+
     /// Whether the field does not stand there at all, not even as `null`.
     pub(crate) fn is_absent(&self, name: &str) -> bool {
         !self.map.contains_key(name)

@@ -12,6 +12,7 @@ use super::demo::DemoModel;
 use super::fields::read_optional;
 use super::file_bytes::{FileBytes, file_name};
 use super::hf_config::{parse_config, read_config, suppressed};
+use super::quantised::{self, Quantisation};
 use super::safetensors::{INDEX_FILE, SINGLE_FILE, SafetensorsWeights};
 use super::tokenizer::FolderTokenizer;
 use super::{GgufWeights, ModelConfig, ModelError, Tokenizer, WeightSource, gguf};
@@ -91,6 +92,7 @@ impl ModelFiles {
             weights_sha256: weights_sha256(self.weights.files()),
             tokenizer_sha256: self.tokenizer.sha256().to_owned(),
             geometry: self.config.geometry(),
+            quantised: self.weights.quantised(),
         }
     }
 }
@@ -152,7 +154,7 @@ fn open_folder(path: &Path) -> Result<ModelFiles, ModelError> {
         file_name(&folder),
         &path.display().to_string(),
         |name| read_optional(&path.join(name)),
-        |index| SafetensorsWeights::from_folder(path, index),
+        |index, quantisation| SafetensorsWeights::from_folder(path, index, quantisation),
     )
 }
 
@@ -168,7 +170,7 @@ pub(super) fn open_demo(model: DemoModel) -> Result<ModelFiles, ModelError> {
         model.name().to_owned(),
         model.name(),
         |name| Ok(file(name).map(<[u8]>::to_vec)),
-        |_| {
+        |_, _| {
             let bytes = file(SINGLE_FILE).unwrap_or_default();
             let bytes = FileBytes::embedded(model.name(), SINGLE_FILE, bytes);
             SafetensorsWeights::from_single(model.name(), bytes)
@@ -178,11 +180,18 @@ pub(super) fn open_demo(model: DemoModel) -> Result<ModelFiles, ModelError> {
     Ok(files)
 }
 
+/// What the small files of a folder say.
+struct FolderText {
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    quantisation: Option<Quantisation>,
+}
+
 /// Config and tokenizer of a model of small files.
 fn folder_text<R: Fn(&str) -> Result<Option<Vec<u8>>, ModelError>>(
     shown: &str,
     small: &mut SmallFiles<R>,
-) -> Result<(ModelConfig, Tokenizer), ModelError> {
+) -> Result<FolderText, ModelError> {
     let config_path = Path::new(shown).join("config.json").display().to_string();
     let config_text = small.read("config.json")?.ok_or_else(|| {
         ModelError::invalid(&config_path, "file", "nothing", "the model's config")
@@ -209,7 +218,11 @@ fn folder_text<R: Fn(&str) -> Result<Option<Vec<u8>>, ModelError>>(
         ],
         config.vocab_size,
     )?;
-    Ok((config, tokenizer))
+    Ok(FolderText {
+        config,
+        tokenizer,
+        quantisation: quantised::of_text(&config_path, &config_text)?,
+    })
 }
 
 /// A model of small files and safetensors, wherever `read` finds them; `shown` stands for the
@@ -218,15 +231,19 @@ fn folder_model(
     name: String,
     shown: &str,
     read: impl Fn(&str) -> Result<Option<Vec<u8>>, ModelError>,
-    weights: impl FnOnce(Option<&[u8]>) -> Result<SafetensorsWeights, ModelError>,
+    weights: impl FnOnce(Option<&[u8]>, Option<Quantisation>) -> Result<SafetensorsWeights, ModelError>,
 ) -> Result<ModelFiles, ModelError> {
     let mut small = SmallFiles {
         read,
         digests: Vec::new(),
     };
-    let (config, tokenizer) = folder_text(shown, &mut small)?;
+    let FolderText {
+        config,
+        tokenizer,
+        quantisation,
+    } = folder_text(shown, &mut small)?;
     let index = small.read(INDEX_FILE)?;
-    let weights = weights(index.as_deref())?;
+    let weights = weights(index.as_deref(), quantisation)?;
     weights.check(&config)?;
     let mut files = small.digests;
     files.extend_from_slice(weights.files());

@@ -14,7 +14,7 @@ use crate::backend::Activation;
 use crate::recipe::NativeDtype;
 
 use super::fields::{Fields, parse_object, short};
-use super::{Family, LayerConfig, ModelConfig, ModelError};
+use super::{Family, LayerConfig, ModelConfig, ModelError, quantised};
 use family::{Decoder, Defaults};
 
 /// What products of queries and keys are scaled by in Gemma 3 where the config names nothing: the
@@ -26,9 +26,7 @@ pub(crate) const MAX_LAYERS: usize = 1024;
 
 /// Fields that change the forward pass in ways that are not applied; allowed only when absent,
 /// `null`, `false`, 0 or empty.
-const REFUSED: [&str; 15] = [
-    "quantization_config",
-    "compression_config",
+const REFUSED: [&str; 13] = [
     "use_bidirectional_attention",
     "num_kv_shared_layers",
     "attn_logit_softcapping",
@@ -82,6 +80,8 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     for part in [outer, fields] {
         refuse_unapplied(part)?;
     }
+    // How weights are stored is read beside them; what is not applied is refused here already.
+    quantised::of_config(outer)?;
     let activation = activation(fields, family)?;
     let or = |name: &str, default: Option<usize>| match (default, fields.get(name)) {
         (Some(default), None) => Ok(default),

@@ -11,6 +11,7 @@ mod gguf;
 mod hf_config;
 mod noise;
 mod parallel;
+mod quantised;
 pub mod rotary;
 mod safetensors;
 mod tensors;

@@ -1,5 +1,6 @@
 //! Weights of a Hugging Face folder: one safetensors file, or shards with an index.
 
+mod index;
 #[cfg(test)]
 mod tests;
 
@@ -8,16 +9,17 @@ use std::path::Path;
 
 use ::safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use rayon::prelude::*;
-use serde_json::Value;
 
 use crate::backend::TensorData;
-use crate::schema::FileDigest;
+use crate::schema::{FileDigest, QuantisedCheckpoint};
 
-use super::fields::{Fields, parse_object, read_optional};
+use super::fields::read_optional;
 use super::file_bytes::{FileBytes, file_name};
 use super::parallel::{first_non_finite, read_bf16, read_f16, read_f32};
+use super::quantised::{self, CacheScales, Found, NumberType, Quantisation, Stored};
 use super::tensors::{self, Shapes};
 use super::{ModelConfig, ModelError, WeightSource};
+use index::{check_file_set, check_single, parse_index, present_files};
 
 /// Index of a sharded checkpoint.
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -34,6 +36,9 @@ pub struct SafetensorsWeights {
     shards: Vec<Shard>,
     shard_of: BTreeMap<String, usize>,
     digests: Vec<FileDigest>,
+    quantisation: Option<Quantisation>,
+    codes: Found,
+    cache_scales: CacheScales,
 }
 
 /// One file with its parsed header.
@@ -44,18 +49,29 @@ struct Shard {
 }
 
 impl SafetensorsWeights {
-    /// Opens the safetensors files of `folder` and hashes them.
+    /// Opens the safetensors files of `folder` and hashes them. Its `config.json`, where there is
+    /// one, says whether weights are stored as codes.
     ///
     /// # Errors
     /// When the files present are not exactly those of the index, a shard lacks a listed tensor or
-    /// holds an unlisted one, or a header does not fit its file.
+    /// holds an unlisted one, a header does not fit its file, or codes are stored in a way that the
+    /// config does not name.
     pub fn open(folder: &Path) -> Result<Self, ModelError> {
         let index = read_optional(&folder.join(INDEX_FILE))?;
-        Self::from_folder(folder, index.as_deref())
+        let path = folder.join("config.json");
+        let quantisation = match read_optional(&path)? {
+            Some(text) => quantised::of_text(&path.display().to_string(), &text)?,
+            None => None,
+        };
+        Self::from_folder(folder, index.as_deref(), quantisation)
     }
 
-    /// As [`SafetensorsWeights::open`], with the text of the index already read.
-    pub(crate) fn from_folder(folder: &Path, index: Option<&[u8]>) -> Result<Self, ModelError> {
+    /// As [`SafetensorsWeights::open`], with index and config already read.
+    pub(crate) fn from_folder(
+        folder: &Path,
+        index: Option<&[u8]>,
+        quantisation: Option<Quantisation>,
+    ) -> Result<Self, ModelError> {
         let shown = folder.display().to_string();
         let index_path = folder.join(INDEX_FILE).display().to_string();
         let listed = index
@@ -70,7 +86,7 @@ impl SafetensorsWeights {
             .iter()
             .map(|name| FileBytes::open(&folder.join(name)).and_then(Shard::new))
             .collect::<Result<Vec<_>, _>>()?;
-        let weights = Self::from_shards(shown, shards)?;
+        let weights = Self::from_shards(shown, shards, quantisation)?;
         if let Some(listed) = &listed {
             check_listing(listed, &weights.shards, &weights.shard_of)?;
         }
@@ -79,18 +95,71 @@ impl SafetensorsWeights {
 
     /// The only file of a checkpoint in `folder`.
     pub(crate) fn from_single(folder: &str, file: FileBytes) -> Result<Self, ModelError> {
-        Self::from_shards(folder.to_owned(), vec![Shard::new(file)?])
+        Self::from_shards(folder.to_owned(), vec![Shard::new(file)?], None)
     }
 
-    fn from_shards(folder: String, shards: Vec<Shard>) -> Result<Self, ModelError> {
+    fn from_shards(
+        folder: String,
+        shards: Vec<Shard>,
+        quantisation: Option<Quantisation>,
+    ) -> Result<Self, ModelError> {
         let shard_of = assign(&shards)?;
         let digests = shards.par_iter().map(|shard| shard.file.digest()).collect();
-        Ok(SafetensorsWeights {
+        let mut weights = SafetensorsWeights {
             folder,
             shards,
             shard_of,
             digests,
+            quantisation,
+            codes: Found::default(),
+            cache_scales: CacheScales::default(),
+        };
+        let lookup = |name: &str| weights.stored(name);
+        let names = || weights.shard_of.keys().map(String::as_str);
+        let scales = quantised::find_cache_scales(names(), &lookup)?;
+        let codes = match &weights.quantisation {
+            Some(quantisation) => quantised::find(quantisation, names(), &lookup)?,
+            None => Found::default(),
+        };
+        (weights.codes, weights.cache_scales) = (codes, scales);
+        Ok(weights)
+    }
+
+    /// A tensor as its file holds it.
+    fn stored(&self, name: &str) -> Option<Stored<'_>> {
+        let shard = &self.shards[*self.shard_of.get(name)?];
+        let info = shard.metadata.info(name)?;
+        let (start, end) = info.data_offsets;
+        Some(Stored {
+            path: shard.file.path(),
+            dtype: info.dtype,
+            shape: &info.shape,
+            bytes: &shard.file.bytes()[shard.data_start + start..shard.data_start + end],
         })
+    }
+
+    /// The file of a tensor for messages: where it is stored as codes, that of its scales.
+    fn path_of(&self, name: &str) -> &str {
+        let matrix = self.codes.matrices.get(name);
+        let stored = matrix.map_or(name, |matrix| matrix.scales.as_str());
+        match self.shard_of.get(stored) {
+            Some(&shard) => self.shards[shard].file.path(),
+            None => &self.folder,
+        }
+    }
+
+    /// Shapes of the weights as they are loaded.
+    fn shapes(&self) -> Shapes {
+        let mut shapes = Shapes::new();
+        for name in self.shard_of.keys() {
+            let is_part = self.codes.parts.contains(name) || self.cache_scales.parts.contains(name);
+            if let (false, Some(stored)) = (is_part, self.stored(name)) {
+                shapes.insert(name.clone(), stored.shape.to_vec());
+            }
+        }
+        let matrices = self.codes.matrices.iter();
+        shapes.extend(matrices.map(|(name, matrix)| (name.clone(), matrix.shape.to_vec())));
+        shapes
     }
 
     /// Checks that the files hold exactly the tensors that `config` implies.
@@ -99,21 +168,15 @@ impl SafetensorsWeights {
     /// Names the file and the tensor that is missing, has another shape or dtype, or would be left
     /// unapplied.
     pub fn check(&self, config: &ModelConfig) -> Result<(), ModelError> {
-        let mut shapes = Shapes::new();
-        for (name, &shard) in &self.shard_of {
-            let shard = &self.shards[shard];
-            if let Some(info) = shard.metadata.info(name) {
-                shapes.insert(name.clone(), info.shape.clone());
-            }
-        }
-        let path_of = |name: &str| match self.shard_of.get(name) {
-            Some(&shard) => self.shards[shard].file.path().to_owned(),
-            None => self.folder.clone(),
-        };
-        tensors::check(config, &shapes, &self.folder, path_of)?;
+        let path_of = |name: &str| self.path_of(name).to_owned();
+        tensors::check(config, &self.shapes(), &self.folder, path_of)?;
+        self.cache_scales.check(&self.folder, config.layers.len())?;
         for name in tensors::expected(config).keys() {
-            if let Some(&shard) = self.shard_of.get(name) {
-                self.shards[shard].dtype(name)?;
+            if self.codes.matrices.contains_key(name) {
+                continue;
+            }
+            if let Some(stored) = self.stored(name) {
+                float_type(&stored, name)?;
             }
         }
         Ok(())
@@ -122,35 +185,68 @@ impl SafetensorsWeights {
 
 impl WeightSource for SafetensorsWeights {
     fn load(&self, name: &str, shape: &[usize]) -> Result<TensorData, ModelError> {
-        match self.shard_of.get(name) {
-            Some(&shard) => self.shards[shard].load(name, shape),
-            None => Err(tensors::missing(&self.folder, name, shape)),
-        }
+        let missing = || tensors::missing(&self.folder, name, shape);
+        let (path, data) = match (self.codes.matrices.get(name), &self.quantisation) {
+            (Some(matrix), Some(quantisation)) => {
+                let path = self.path_of(name);
+                tensors::check_shape(path, name, &matrix.shape, shape)?;
+                (
+                    path,
+                    matrix.load(quantisation.numbers, &|part| self.stored(part))?,
+                )
+            }
+            _ => {
+                let stored = self.stored(name).ok_or_else(missing)?;
+                tensors::check_shape(stored.path, name, stored.shape, shape)?;
+                (stored.path, read(&stored, name)?)
+            }
+        };
+        check_finite(path, name, &data)?;
+        Ok(data)
     }
 
     fn contains(&self, name: &str) -> bool {
-        self.shard_of.contains_key(name)
+        self.shard_of.contains_key(name) || self.codes.matrices.contains_key(name)
     }
 
     fn element_bytes(&self, name: &str) -> u64 {
-        let shard = self.shard_of.get(name).map(|&shard| &self.shards[shard]);
-        match shard.map(|shard| shard.dtype(name)) {
-            Some(Ok(Stored::F16 | Stored::Bf16)) => 2,
-            _ => 4,
+        let numbers = match (self.codes.matrices.get(name), &self.quantisation) {
+            (Some(_), Some(quantisation)) => Some(quantisation.numbers),
+            _ => self
+                .stored(name)
+                .and_then(|stored| float_type(&stored, name).ok()),
+        };
+        match numbers {
+            Some(NumberType::F16 | NumberType::Bf16) => 2,
+            Some(NumberType::F32) | None => 4,
         }
+    }
+
+    fn stored_bytes(&self) -> u64 {
+        let shards = self.shards.iter();
+        shards.map(|shard| shard.file.bytes().len() as u64).sum()
+    }
+
+    fn quantised(&self) -> Option<QuantisedCheckpoint> {
+        let weights = self
+            .quantisation
+            .as_ref()
+            .map(|found| found.stored(&self.codes));
+        let cache_scales = self.cache_scales.of_layers();
+        let declares_cache = self
+            .quantisation
+            .as_ref()
+            .is_some_and(|found| found.kv_cache);
+        (weights.is_some() || !cache_scales.is_empty()).then_some(QuantisedCheckpoint {
+            weights,
+            declares_cache,
+            cache_scales,
+        })
     }
 
     fn files(&self) -> &[FileDigest] {
         &self.digests
     }
-}
-
-/// Element types that are read.
-#[derive(Clone, Copy)]
-enum Stored {
-    F32,
-    F16,
-    Bf16,
 }
 
 impl Shard {
@@ -166,37 +262,28 @@ impl Shard {
             data_start: LENGTH_BYTES + header,
         })
     }
+}
 
-    fn dtype(&self, name: &str) -> Result<Stored, ModelError> {
-        match self.metadata.info(name).map(|info| info.dtype) {
-            Some(Dtype::F32) => Ok(Stored::F32),
-            Some(Dtype::F16) => Ok(Stored::F16),
-            Some(Dtype::BF16) => Ok(Stored::Bf16),
-            other => {
-                let found = other.map_or_else(|| "nothing".to_owned(), |dtype| dtype.to_string());
-                let what = format!("dtype {found} of tensor `{name}` (F32, F16 and BF16 are read)");
-                Err(ModelError::unsupported(self.file.path(), what))
-            }
+/// The type of a tensor of floats.
+fn float_type(stored: &Stored<'_>, name: &str) -> Result<NumberType, ModelError> {
+    match stored.dtype {
+        Dtype::F32 => Ok(NumberType::F32),
+        Dtype::F16 => Ok(NumberType::F16),
+        Dtype::BF16 => Ok(NumberType::Bf16),
+        other => {
+            let what = format!("dtype {other} of tensor `{name}` (F32, F16 and BF16 are read)");
+            Err(ModelError::unsupported(stored.path, what))
         }
     }
+}
 
-    fn load(&self, name: &str, shape: &[usize]) -> Result<TensorData, ModelError> {
-        let path = self.file.path();
-        let info = self
-            .metadata
-            .info(name)
-            .ok_or_else(|| tensors::missing(path, name, shape))?;
-        tensors::check_shape(path, name, &info.shape, shape)?;
-        let (start, end) = info.data_offsets;
-        let bytes = &self.file.bytes()[self.data_start + start..self.data_start + end];
-        let data = match self.dtype(name)? {
-            Stored::F32 => read_f32(bytes),
-            Stored::F16 => read_f16(bytes),
-            Stored::Bf16 => read_bf16(bytes),
-        };
-        check_finite(path, name, &data)?;
-        Ok(data)
-    }
+/// The numbers of a tensor of floats, in its own type.
+pub(crate) fn read(stored: &Stored<'_>, name: &str) -> Result<TensorData, ModelError> {
+    Ok(match float_type(stored, name)? {
+        NumberType::F32 => read_f32(stored.bytes),
+        NumberType::F16 => read_f16(stored.bytes),
+        NumberType::Bf16 => read_bf16(stored.bytes),
+    })
 }
 
 /// The header with the names by which tensors are asked for.
@@ -240,99 +327,6 @@ pub(crate) fn check_finite(path: &str, name: &str, data: &TensorData) -> Result<
             "a finite number",
         )),
     }
-}
-
-/// Names of the checkpoint's files in `folder`, sorted: `model*.safetensors`. Other safetensors
-/// files (adapters, expected outputs) are no part of a checkpoint unless an index lists them.
-fn present_files(
-    folder: &Path,
-    listed: Option<&BTreeMap<String, String>>,
-) -> Result<BTreeSet<String>, ModelError> {
-    let io = |e| ModelError::io(folder.display(), e);
-    let is_listed = |name: &String| listed.is_some_and(|map| map.values().any(|own| own == name));
-    let mut names = BTreeSet::new();
-    for entry in std::fs::read_dir(folder).map_err(io)? {
-        let name = file_name(&entry.map_err(io)?.path());
-        let is_model = name.starts_with("model") && name.ends_with(".safetensors");
-        if is_model || is_listed(&name) {
-            names.insert(name);
-        }
-    }
-    Ok(names)
-}
-
-/// Tensor names with their files, from the text of an index.
-fn parse_index(path: &str, text: &[u8]) -> Result<BTreeMap<String, String>, ModelError> {
-    let map = parse_object(path, text)?;
-    let fields = Fields::new(path, &map);
-    let Some(Value::Object(listed)) = fields.get("weight_map") else {
-        return Err(fields.missing("weight_map", "an object of tensor and file names"));
-    };
-    let mut files = BTreeMap::new();
-    for (tensor, file) in listed {
-        match file.as_str() {
-            Some(file) if is_plain(file) => files.insert(asked_name(tensor), file.to_owned()),
-            _ => {
-                let what = format!("file of tensor `{tensor}`");
-                let expected = "the name of a .safetensors file in the same folder";
-                return Err(ModelError::invalid(path, what, file, expected));
-            }
-        };
-    }
-    if files.is_empty() {
-        return Err(fields.wrong("weight_map", "no tensor", "at least one"));
-    }
-    Ok(files)
-}
-
-fn is_plain(name: &str) -> bool {
-    name.ends_with(".safetensors") && !name.contains(['/', '\\'])
-}
-
-fn check_file_set(
-    index_path: &str,
-    listed: &BTreeMap<String, String>,
-    present: &BTreeSet<String>,
-) -> Result<(), ModelError> {
-    let listed: BTreeSet<&String> = listed.values().collect();
-    if let Some(missing) = listed.iter().find(|name| !present.contains(**name)) {
-        let what = format!("shard `{missing}`");
-        return Err(ModelError::invalid(
-            index_path,
-            what,
-            "no such file",
-            "the listed shard",
-        ));
-    }
-    if let Some(extra) = present.iter().find(|name| !listed.contains(name)) {
-        let what = format!("file `{extra}`");
-        let expected = "only the shards that the index lists";
-        return Err(ModelError::invalid(
-            index_path,
-            what,
-            "a file outside the index",
-            expected,
-        ));
-    }
-    Ok(())
-}
-
-fn check_single(folder: &str, present: &BTreeSet<String>) -> Result<(), ModelError> {
-    let names: Vec<&str> = present.iter().map(String::as_str).collect();
-    if names == [SINGLE_FILE] {
-        return Ok(());
-    }
-    let found = match names.as_slice() {
-        [] => "none".to_owned(),
-        names => format!("{} without an index", names.join(", ")),
-    };
-    let expected = format!("{SINGLE_FILE} alone, or shards with {INDEX_FILE}");
-    Err(ModelError::invalid(
-        folder,
-        "safetensors files",
-        found,
-        expected,
-    ))
 }
 
 /// The shard of every tensor.

@@ -1,7 +1,7 @@
 //! The seam between weight files and backends.
 
 use crate::backend::TensorData;
-use crate::schema::FileDigest;
+use crate::schema::{FileDigest, QuantisedCheckpoint};
 
 use super::ModelConfig;
 use super::tensors::expected;
@@ -21,6 +21,16 @@ pub trait WeightSource {
     /// Bytes of one element of a tensor as it is loaded: at most 4, which f32 takes.
     fn element_bytes(&self, _name: &str) -> u64 {
         4
+    }
+
+    /// Bytes of the weight files; 0 for weights that come from no file.
+    fn stored_bytes(&self) -> u64 {
+        0
+    }
+
+    /// What the checkpoint stores otherwise than as plain numbers.
+    fn quantised(&self) -> Option<QuantisedCheckpoint> {
+        None
     }
 
     /// Digests of the weight files, sorted by path.

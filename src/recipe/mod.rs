@@ -7,6 +7,7 @@ mod block;
 mod bytes;
 pub mod float8;
 mod grammar;
+mod state;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,6 +19,7 @@ pub use bytes::{
 };
 pub use float8::ByteFormat;
 pub use grammar::{NAMED, RecipeError};
+pub use state::{LayerState, SequenceBytes, growth_bytes, sequence_bytes};
 
 /// 16-bit format in which the native cache stores keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -41,3 +41,4 @@ pub use progress::Progress;
 pub use summary::{Against, SUMMARY_SCHEMA, Summary};
 pub use text::{TEXT_WIDTH, write_text};
 pub use verification::Verification;
+pub use visible::{one_line, visible};

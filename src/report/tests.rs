@@ -30,6 +30,7 @@ fn protocol(cases: u32) -> Protocol {
             documents: 16,
             lengths: vec![1024],
             forced_tokens: 128,
+            source: CalibrationSource::Measured,
         },
         rules: Rules {
             gross_loss: proportion(0.02),
@@ -177,6 +178,7 @@ fn model() -> ModelIdentity {
         files: Vec::new(),
         weights_sha256: "b".repeat(64),
         tokenizer_sha256: "c".repeat(64),
+        quantised: None,
         geometry: Geometry {
             layers: 2,
             hidden_size: 64,

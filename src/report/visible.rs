@@ -8,13 +8,13 @@ const COMMAND: &str = "##[";
 
 /// Text in which nothing acts on what stands around it: characters that do not show, or that turn
 /// the direction of writing, stand as their code points.
-pub(super) fn visible(text: &str) -> Cow<'_, str> {
+pub fn visible(text: &str) -> Cow<'_, str> {
     shown(text, is_unseen)
 }
 
 /// [`visible`] text on one line, in which no word is a workflow command: line feeds and tabulators
 /// stand as their code points as well.
-pub(super) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     let text = shown(text, |char| matches!(char, '\n' | '\t') || is_unseen(char));
     let mut out = text.replace(COMMAND, &format!("#{}[", code_point('#')));
     // A runner skips blanks before a command, and a sentence may break before any word.

@@ -20,14 +20,44 @@ pub struct Calibration {
     pub model: String,
     /// SHA-256 of the model's weights.
     pub weights_sha256: String,
-    /// SHA-256 of the calibration panel file.
+    /// SHA-256 of the calibration panel file; empty where no document is used.
     pub documents_sha256: String,
     /// Documents used.
     pub documents: u32,
     /// Tokens stored while calibrating, forced tokens included.
     pub tokens: u64,
+    /// Where the values come from.
+    #[serde(default, skip_serializing_if = "CalibrationSource::is_measured")]
+    pub source: CalibrationSource,
     /// One entry per layer, in order.
     pub layers: Vec<LayerAbsmax>,
+}
+
+/// Where fixed scales come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CalibrationSource {
+    /// Measured on the native arm.
+    #[default]
+    Measured,
+    /// Scales that the checkpoint brings along (`k_scale`, `v_scale` and other names in use): the
+    /// largest absolute value is what E4M3 holds under the scale. No document is used.
+    Checkpoint,
+}
+
+impl CalibrationSource {
+    /// Whether nothing need be written down, as before there was another source.
+    pub fn is_measured(&self) -> bool {
+        *self == CalibrationSource::Measured
+    }
+
+    /// Name as in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            CalibrationSource::Measured => "measured",
+            CalibrationSource::Checkpoint => "checkpoint",
+        }
+    }
 }
 
 /// Largest absolute key and value of one layer.

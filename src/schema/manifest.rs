@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{FileDigest, Protocol, ServerRun};
+use super::{FileDigest, Protocol, QuantisedCheckpoint, ServerRun};
 
 /// Schema name of [`Manifest`] documents.
 pub const MANIFEST_SCHEMA: &str = "kvassay.run/1";
@@ -82,6 +82,9 @@ pub struct ModelIdentity {
     pub tokenizer_sha256: String,
     /// Shape; [`Geometry::unknown`] for imported records.
     pub geometry: Geometry,
+    /// What the checkpoint stores otherwise than as plain numbers; absent for most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantised: Option<QuantisedCheckpoint>,
 }
 
 /// The shape of a model, as far as the cache depends on it.

@@ -5,6 +5,7 @@
 //! and every JSON document names its schema and version.
 
 mod certificate;
+mod checkpoint;
 mod digest;
 mod engaged;
 mod evidence;
@@ -26,6 +27,7 @@ mod strict;
 mod tree;
 
 pub use certificate::*;
+pub use checkpoint::*;
 pub use digest::*;
 pub use engaged::{ExpectedStorage, all_unit_scales};
 pub use evidence::*;

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::ResourceLimits;
+use super::{CalibrationSource, ResourceLimits};
 
 /// Schema name of [`Protocol`] documents.
 pub const PROTOCOL_SCHEMA: &str = "kvassay.protocol/1";
@@ -95,6 +95,9 @@ pub struct CalibrationPlan {
     pub lengths: Vec<u32>,
     /// Tokens generated after each document, end-of-sequence ignored.
     pub forced_tokens: u32,
+    /// Where fixed scales come from; with the checkpoint's own there are no documents.
+    #[serde(default, skip_serializing_if = "CalibrationSource::is_measured")]
+    pub source: CalibrationSource,
 }
 
 /// One panel. Its reader stands in `protocol_panel.rs`.

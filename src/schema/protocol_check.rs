@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::recipe::{Recipe, RecipeError};
 
 use super::protocol_file::check_schema;
-use super::{PanelPlan, ProportionRule, Protocol, ProtocolCandidate, RuleName};
+use super::{CalibrationSource, PanelPlan, ProportionRule, Protocol, ProtocolCandidate, RuleName};
 use crate::stats::MAX_RESAMPLES;
 
 pub(super) use fields::require;
@@ -218,6 +218,11 @@ impl Protocol {
 
     fn check_calibration(&self) -> Result<(), ProtocolError> {
         let plan = &self.calibration;
+        if plan.source == CalibrationSource::Checkpoint {
+            let found = plan.documents.max(u32::from(!plan.lengths.is_empty()));
+            let expected = "none beside the checkpoint's own scales";
+            return require(found == 0, "calibration.documents", found, expected);
+        }
         let fixed = self.candidates.iter().find(|candidate| {
             Recipe::parse(&candidate.spec).is_ok_and(|recipe| recipe.needs_calibration())
         });

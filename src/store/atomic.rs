@@ -85,7 +85,7 @@ mod tests {
 
     use super::super::faulty::{Fault, FaultyDisk, Kind};
     use super::*;
-    use crate::schema::{CALIBRATION_SCHEMA, Calibration, LayerAbsmax};
+    use crate::schema::{CALIBRATION_SCHEMA, Calibration, CalibrationSource, LayerAbsmax};
 
     fn calibration(k: f32) -> Calibration {
         Calibration {
@@ -95,6 +95,7 @@ mod tests {
             documents_sha256: "d".to_owned(),
             documents: 1,
             tokens: 2,
+            source: CalibrationSource::Measured,
             layers: vec![LayerAbsmax { k, v: 0.1 }],
         }
     }

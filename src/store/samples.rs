@@ -39,6 +39,7 @@ pub fn protocol() -> Protocol {
             documents: 2,
             lengths: vec![1024],
             forced_tokens: 32,
+            source: CalibrationSource::Measured,
         },
         panels: vec![
             PanelPlan::Math {
@@ -106,6 +107,7 @@ pub fn manifest(protocol: Protocol) -> Manifest {
             }],
             weights_sha256: sha256_hex(b"weights"),
             tokenizer_sha256: sha256_hex(b"tokenizer"),
+            quantised: None,
             geometry: Geometry {
                 layers: 2,
                 hidden_size: 64,

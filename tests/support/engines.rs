@@ -37,6 +37,7 @@ pub fn identity(config: &ModelConfig) -> LocalIdentity {
             files: Vec::new(),
             weights_sha256: String::new(),
             tokenizer_sha256: String::new(),
+            quantised: None,
             geometry: config.geometry(),
         },
         worker: WorkerIdentity {

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use kvassay::backend::Backend;
+use half::{bf16, f16};
+use kvassay::backend::{Backend, TensorData};
 use kvassay::model::{self, Decoder, SafetensorsWeights};
 use safetensors::{Dtype, SafeTensors};
 
@@ -77,6 +78,27 @@ pub fn expected(name: &str) -> Expected {
         logits: floats("logits"),
         logits_rounded: floats("logits_rounded"),
     }
+}
+
+/// Names, shapes and numbers of modules whose weights are stored as codes.
+pub fn expected_weights(name: &str) -> Vec<(String, Vec<usize>, TensorData)> {
+    let path = folder("expected").join(format!("{name}.safetensors"));
+    let bytes = std::fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let mut weights = Vec::new();
+    for (name, view) in file.tensors() {
+        let Some(module) = name.strip_prefix("weight.") else {
+            continue;
+        };
+        let halves = view.data().as_chunks::<2>().0.iter();
+        let numbers = match view.dtype() {
+            Dtype::F16 => TensorData::F16(halves.map(|b| f16::from_le_bytes(*b)).collect()),
+            Dtype::BF16 => TensorData::Bf16(halves.map(|b| bf16::from_le_bytes(*b)).collect()),
+            other => panic!("{other}"),
+        };
+        weights.push((module.to_owned(), view.shape().to_vec(), numbers));
+    }
+    weights
 }
 
 /// A decoder over a fixture's folder, read as any checkpoint is.

@@ -97,6 +97,7 @@ pub fn protocol(controls: &[&str]) -> Protocol {
             documents: 2,
             lengths: vec![128],
             forced_tokens: 4,
+            source: CalibrationSource::Measured,
         },
         panels: vec![
             PanelPlan::Math {
@@ -165,6 +166,7 @@ fn model() -> ModelIdentity {
         }],
         weights_sha256: sha256_hex(b"list of weights"),
         tokenizer_sha256: sha256_hex(b"tokenizer"),
+        quantised: None,
         geometry: geometry(),
     }
 }
@@ -298,6 +300,7 @@ fn calibration() -> Calibration {
         documents_sha256: sha256_hex(b"documents"),
         documents: 2,
         tokens: 264,
+        source: CalibrationSource::Measured,
         layers: vec![LayerAbsmax { k: 224.0, v: 112.0 }; 2],
     }
 }

@@ -321,6 +321,7 @@ fn calibration(evidence: &Evidence) -> Calibration {
         documents_sha256: "d".repeat(64),
         documents: 2,
         tokens: 2112,
+        source: CalibrationSource::Measured,
         layers: (0..model.geometry.layers).map(absmax).collect(),
     }
 }

@@ -1,6 +1,14 @@
 use super::*;
 use proptest::prelude::*;
 
+fn attention(kv_heads: u32, head_dim: u32, window: Option<u32>) -> LayerState {
+    LayerState::Attention {
+        kv_heads,
+        head_dim,
+        window,
+    }
+}
+
 fn refusal(json: &str) -> String {
     let problem = parse(json.as_bytes()).unwrap_err();
     let error = problem.at(Path::new("m/config.json"));
@@ -9,18 +17,79 @@ fn refusal(json: &str) -> String {
 
 #[test]
 fn defaults_follow_from_the_other_fields() {
-    let shape = |json: &str| parse(json.as_bytes()).unwrap();
-    let plain = shape(r#"{"num_hidden_layers":2,"num_attention_heads":4,"hidden_size":64}"#);
-    assert_eq!((plain.layers, plain.kv_heads, plain.head_dim), (2, 4, 16));
-    let nested = shape(
+    let layers = |json: &str| parse(json.as_bytes()).unwrap();
+    let plain = layers(r#"{"num_hidden_layers":2,"num_attention_heads":4,"hidden_size":64}"#);
+    assert_eq!(plain, [attention(4, 16, None); 2]);
+    let nested = layers(
         r#"{"text_config":{"num_hidden_layers":3,"num_attention_heads":4,"num_key_value_heads":2,
             "head_dim":32,"sliding_window":128,"use_sliding_window":false,
             "layer_types":["full_attention","full_attention","full_attention"]}}"#,
     );
+    assert_eq!(nested, [attention(2, 32, None); 3]);
+}
+
+#[test]
+fn windows_are_of_the_layers_that_slide() {
+    let layers = |fields: &str| {
+        let json = format!(r#"{{"num_attention_heads":4,"head_dim":8,{fields}}}"#);
+        parse(json.as_bytes()).unwrap()
+    };
+    let (full, slides) = (attention(4, 8, None), attention(4, 8, Some(16)));
+    let window = r#""sliding_window":16"#;
+    let all = layers(&format!(r#""num_hidden_layers":2,{window}"#));
+    assert_eq!(all, [slides; 2]);
+    let off = layers(&format!(
+        r#""num_hidden_layers":1,{window},"use_sliding_window":false"#
+    ));
+    assert_eq!(off, [full]);
+    let upper = layers(&format!(
+        r#""num_hidden_layers":3,{window},"use_sliding_window":true,"max_window_layers":2"#
+    ));
+    assert_eq!(upper, [full, full, slides]);
+    let listed = layers(&format!(
+        r#""num_hidden_layers":2,{window},"layer_types":["full_attention","sliding_attention"]"#
+    ));
+    assert_eq!(listed, [full, slides]);
+    let gemma = layers(&format!(
+        r#""num_hidden_layers":7,{window},"model_type":"gemma3_text""#
+    ));
+    let mut expected = [slides; 7];
+    expected[5] = full;
+    assert_eq!(gemma, expected);
+}
+
+#[test]
+fn layers_that_attend_to_all_may_have_heads_of_their_own() {
+    let gemma = |model_type: &str, others: &str| {
+        let json = format!(
+            r#"{{"model_type":"{model_type}","text_config":{{"num_hidden_layers":2,
+                "num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"sliding_window":16,
+                "num_global_key_value_heads":1,{others}
+                "layer_types":["sliding_attention","full_attention"]}}}}"#
+        );
+        parse(json.as_bytes()).unwrap()[1]
+    };
+    let own = r#""global_head_dim":32,"attention_k_eq_v":true,"#;
+    assert_eq!(gemma("gemma4", own), attention(1, 32, None));
     assert_eq!(
-        (nested.layers, nested.kv_heads, nested.head_dim),
-        (3, 2, 32)
+        gemma("gemma4", r#""attention_k_eq_v":false,"#),
+        attention(2, 512, None)
     );
+    assert_eq!(gemma("gemma4_unified", ""), attention(1, 512, None));
+    assert_eq!(gemma("other", own), attention(2, 8, None));
+}
+
+#[test]
+fn recurrent_layers_keep_a_matrix_and_a_convolution() {
+    let json = r#"{"model_type":"qwen3_5_text","num_hidden_layers":4,"num_attention_heads":4,
+        "head_dim":8,"linear_num_value_heads":6,"linear_num_key_heads":2,"linear_key_head_dim":16,
+        "linear_value_head_dim":32,"linear_conv_kernel_dim":4}"#;
+    let recurrent = LayerState::Recurrent {
+        matrix_bytes: 6 * 16 * 32 * 4,
+        convolution_bytes: (2 * 2 * 16 + 6 * 32) * 3 * 2,
+    };
+    let expected = [recurrent, recurrent, recurrent, attention(4, 8, None)];
+    assert_eq!(parse(json.as_bytes()).unwrap(), expected);
 }
 
 #[test]
@@ -37,8 +106,10 @@ fn refusals_name_file_and_field() {
         r#"{"num_hidden_layers":1,"num_attention_heads":6,"head_dim":0}"#,
         r#"{"num_hidden_layers":1,"kv_lora_rank":512}"#,
         r#"{"num_hidden_layers":1,"num_kv_shared_layers":2}"#,
-        r#"{"num_hidden_layers":1,"sliding_window":4096}"#,
-        r#"{"num_hidden_layers":2,"layer_types":["full_attention","sliding_attention"]}"#,
+        r#"{"num_hidden_layers":1,"head_dim":8,"num_attention_heads":1,"sliding_window":0}"#,
+        r#"{"num_hidden_layers":2,"layer_types":["full_attention","chunked_attention"]}"#,
+        r#"{"num_hidden_layers":2,"layer_types":["full_attention"]}"#,
+        r#"{"num_hidden_layers":1,"layer_types":["linear_attention"]}"#,
     ]
     .map(refusal)
     .to_vec();
@@ -59,9 +130,15 @@ proptest! {
             r#"{{"num_hidden_layers":{layers},"num_attention_heads":{heads},
                 "num_key_value_heads":{kv},"hidden_size":{hidden}}}"#
         );
-        if let Ok(shape) = parse(json.as_bytes()) {
-            prop_assert!(shape.layers > 0 && heads % shape.kv_heads == 0);
-            prop_assert_eq!(shape.head_dim * heads, hidden);
+        if let Ok(found) = parse(json.as_bytes()) {
+            prop_assert_eq!(found.len(), layers as usize);
+            for layer in found {
+                let LayerState::Attention { kv_heads, head_dim, window: None } = layer else {
+                    panic!("{layer:?}");
+                };
+                prop_assert!(heads % kv_heads == 0);
+                prop_assert_eq!(head_dim * heads, hidden);
+            }
         }
     }
 }

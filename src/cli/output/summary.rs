@@ -13,6 +13,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use crate::report::{self, Summary};
 use crate::store;
 
+use super::super::exit::message;
 use super::super::{Failure, qualify, shell};
 
 /// Where GitHub Actions takes the Markdown of a step from.
@@ -144,7 +145,7 @@ impl SummaryArgs {
         out: &mut dyn Write,
     ) -> Result<T, Failure> {
         if let (SummaryFormat::Github, Err(failure)) = (self.format, &outcome) {
-            report::write_failure_annotation(&format!("{:#}", failure.error), out)?;
+            report::write_failure_annotation(&message(&failure.error), out)?;
         }
         outcome
     }

@@ -60,8 +60,9 @@ pub(super) struct Args {
     /// these, task=NAME, max_new_tokens=N (512 for math, 16 for retrieval) and targets=N (128).
     #[arg(long, value_name = "KIND:KEY=N,…", value_parser = parse_panel)]
     panel: Vec<PanelPlan>,
-    /// Documents per length, lengths in tokens, and forced tokens, e.g. 16:1k,8k:128.
-    #[arg(long, value_name = "DOCS:LEN,LEN:FORCED", value_parser = parse_calibration)]
+    /// Documents per length, lengths in tokens, and forced tokens, e.g. 16:1k,8k:128; or checkpoint,
+    /// for fixed scales that the checkpoint brings along.
+    #[arg(long, value_name = "DOCS:LEN,LEN:FORCED|checkpoint", value_parser = parse_calibration)]
     calibration: Option<CalibrationPlan>,
     /// Probability of any false certificate of an objective in the declared family.
     #[arg(long, value_name = "ALPHA", value_parser = parse_score_alpha)]
@@ -206,6 +207,11 @@ fn declare(args: &Args, from: Protocol, models: Vec<ProtocolModel>) -> anyhow::R
     replace(&mut protocol.models, models);
     replace(&mut protocol.controls, args.control.clone());
     replace(&mut protocol.panels, args.panel.clone());
+    let keeps_panels = args.panel.is_empty() && args.calibration.is_none() && args.seed.is_none();
+    if !keeps_panels {
+        // Digests of other cases: panels and calibration share the texts, the seed draws from them.
+        protocol.frozen_panels.clear();
+    }
     if !args.candidate.is_empty() {
         protocol.candidates = candidates(&args.candidate)?;
         // Contrasts of other candidates mean nothing here.

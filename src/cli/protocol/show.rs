@@ -5,7 +5,9 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::certify::{Attainable, attainable};
-use crate::schema::{ObjectiveName, PanelPlan, Protocol, ResourceLimits, RuleName};
+use crate::schema::{
+    CalibrationSource, ObjectiveName, PanelPlan, Protocol, ResourceLimits, RuleName,
+};
 
 use super::super::Failure;
 use super::super::output::{self, Format};
@@ -127,6 +129,9 @@ fn write_panels(out: &mut dyn Write, protocol: &Protocol) -> std::io::Result<()>
         writeln!(out, "  {}", panel_line(panel))?;
     }
     let plan = &protocol.calibration;
+    if plan.source == CalibrationSource::Checkpoint {
+        return writeln!(out, "  calibration: the checkpoint's own scales");
+    }
     let lengths: Vec<String> = plan.lengths.iter().map(u32::to_string).collect();
     writeln!(
         out,

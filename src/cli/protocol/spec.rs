@@ -1,6 +1,6 @@
 //! Panels, calibration, divisors and limits as they are typed.
 
-use crate::schema::{CalibrationPlan, PanelPlan, RuleName};
+use crate::schema::{CalibrationPlan, CalibrationSource, PanelPlan, RuleName};
 
 use super::super::values::parse_proportion;
 
@@ -123,11 +123,19 @@ pub(super) fn parse_panel(text: &str) -> Result<PanelPlan, String> {
     }
 }
 
-/// `DOCUMENTS:LENGTH,LENGTH:FORCED`, e.g. `16:1k,8k:128`.
+/// `DOCUMENTS:LENGTH,LENGTH:FORCED`, e.g. `16:1k,8k:128`, or `checkpoint`.
 ///
 /// # Errors
 /// Says what was found and what is expected.
 pub(super) fn parse_calibration(text: &str) -> Result<CalibrationPlan, String> {
+    if text == CalibrationSource::Checkpoint.name() {
+        return Ok(CalibrationPlan {
+            documents: 0,
+            lengths: Vec::new(),
+            forced_tokens: 0,
+            source: CalibrationSource::Checkpoint,
+        });
+    }
     let parts: Vec<&str> = text.split(':').collect();
     let [documents, lengths, forced] = parts[..] else {
         return Err(format!(
@@ -141,6 +149,7 @@ pub(super) fn parse_calibration(text: &str) -> Result<CalibrationPlan, String> {
             .map(|length| number("length", length))
             .collect::<Result<_, _>>()?,
         forced_tokens: number("forced tokens", forced)?,
+        source: CalibrationSource::Measured,
     })
 }
 

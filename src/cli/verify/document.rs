@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::certify::verify::Disagreement;
-use crate::report::Verification;
+use crate::report::{Verification, one_line, visible};
 
 use super::super::Failure;
 use super::super::output::{self, SummaryFormat};
@@ -108,12 +108,12 @@ impl<'a> Document<'a> {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{}", self.headline())?;
+        writeln!(out, "{}", visible(&self.headline()))?;
         for mismatch in self.mismatches {
-            writeln!(out, "  {mismatch}")?;
+            writeln!(out, "  {}", one_line(&mismatch.to_string()))?;
         }
         for note in self.notes {
-            writeln!(out, "{note}")?;
+            writeln!(out, "{}", visible(note))?;
         }
         Ok(())
     }
@@ -141,5 +141,38 @@ impl<'a> Document<'a> {
                 format!("INVALID: {file} against docs/schemas/{name}.json: {count} found")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certify::verify::Between;
+
+    #[test]
+    fn names_from_files_cannot_act_on_the_terminal() {
+        let mismatch = Disagreement {
+            path: "evidence.a\u{1b}[2K\n::error::x".to_owned(),
+            found: None,
+            expected: None,
+            between: Between::FileAndSchema,
+        };
+        let document = Document {
+            certificate: Path::new("c\u{7}.json"),
+            check: Check::Alone,
+            mismatches: &[mismatch],
+            notes: &["n\u{202e}ote".to_owned()],
+        };
+        let mut out = Vec::new();
+        document.write_text(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        for unseen in ['\u{1b}', '\u{7}', '\u{202e}'] {
+            assert!(!text.contains(unseen), "{text}");
+        }
+        assert!(
+            text.contains("evidence.a\u{27e8}U+001B\u{27e9}[2K"),
+            "{text}"
+        );
     }
 }

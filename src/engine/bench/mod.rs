@@ -227,6 +227,7 @@ impl<B: Timed> Bench<B> {
                 files: Vec::new(),
                 weights_sha256: String::new(),
                 tokenizer_sha256: String::new(),
+                quantised: None,
                 geometry: config.geometry(),
             },
             worker,

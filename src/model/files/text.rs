@@ -8,7 +8,7 @@ use super::super::demo::DemoModel;
 use super::super::fields::read_optional;
 use super::super::file_bytes::{FileBytes, file_name};
 use super::super::{ModelConfig, ModelError, Tokenizer, gguf};
-use super::{SmallFiles, check_vocabulary, folder_text};
+use super::{FolderText, SmallFiles, check_vocabulary, folder_text};
 
 /// Digest of weights that were not read.
 const UNKNOWN: &str = "unknown";
@@ -69,6 +69,7 @@ impl ModelText {
             weights_sha256: UNKNOWN.to_owned(),
             tokenizer_sha256: self.tokenizer.sha256().to_owned(),
             geometry: self.config.geometry(),
+            quantised: None,
         }
     }
 }
@@ -82,7 +83,9 @@ fn of_small_files(
         read,
         digests: Vec::new(),
     };
-    let (config, tokenizer) = folder_text(shown, &mut small)?;
+    let FolderText {
+        config, tokenizer, ..
+    } = folder_text(shown, &mut small)?;
     let mut files = small.digests;
     files.sort();
     Ok(ModelText {

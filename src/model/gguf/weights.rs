@@ -130,6 +130,10 @@ impl WeightSource for GgufWeights {
         }
     }
 
+    fn stored_bytes(&self) -> u64 {
+        self.file.bytes().len() as u64
+    }
+
     fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }

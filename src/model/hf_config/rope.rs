@@ -110,7 +110,7 @@ impl Reader<'_> {
         for fields in parameters.into_iter().chain([self.outer]) {
             match fields.f64(name)? {
                 None => {}
-                Some(factor) if factor == 1.0 => return Ok(1.0),
+                Some(1.0) => return Ok(1.0),
                 Some(_) if self.family != Family::Phi3 => return Err(fields.unsupported(name)),
                 Some(factor) => {
                     let rotated = (self.head_dim as f64 * factor) as usize;

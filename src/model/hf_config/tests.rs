@@ -81,8 +81,8 @@ fn what_is_not_applied_is_refused_by_name_and_value() {
             "architectures = ",
         ),
         (
-            json!({"quantization_config": {"quant_method": "fp8"}}),
-            "quantization_config = ",
+            json!({"quantization_config": {"quant_method": "gptq"}}),
+            "quantization_config.quant_method = \"gptq\"",
         ),
         (json!({"sliding_window": 4096}), "sliding_window = 4096"),
         (

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use ::safetensors::tensor::TensorView;
 use half::{bf16, f16};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;

@@ -1,11 +1,12 @@
-//! Fixed scales: calibrated once per run on the native cache, stored, and reused on resume.
+//! Fixed scales: calibrated once per run on the native cache, or taken from the checkpoint where the
+//! protocol says so; stored, and reused on resume.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::{Engine, Observer};
 use crate::panel::CalibrationDocs;
-use crate::schema::{CALIBRATION_SCHEMA, Calibration, ModelIdentity};
+use crate::schema::{CALIBRATION_SCHEMA, Calibration, CalibrationSource, ModelIdentity};
 
 use super::batch::stop_asked;
 use super::event::{Event, Sink};
@@ -18,12 +19,22 @@ pub(super) fn of_run(
     engine: &mut dyn Engine,
     sink: &mut Sink<'_>,
 ) -> Result<Option<Calibration>, RunError> {
-    let Some(documents) = &input.panels.calibration else {
-        return Err(RunError::NoCalibration {
-            arm: arm.to_owned(),
-        });
+    let missing = || RunError::NoCalibration {
+        arm: arm.to_owned(),
     };
-    let forced = input.dir.manifest().protocol.calibration.forced_tokens;
+    let plan = &input.dir.manifest().protocol.calibration;
+    if plan.source == CalibrationSource::Checkpoint {
+        let expected = of_checkpoint(engine.model()).ok_or_else(missing)?;
+        if let Some(stored) = input.dir.calibration()? {
+            check(&stored, &expected)?;
+            return Ok(Some(stored));
+        }
+        input.dir.write_calibration(&expected)?;
+        sink(&Event::CalibrationFinished);
+        return Ok(Some(expected));
+    }
+    let documents = input.panels.calibration.as_ref().ok_or_else(missing)?;
+    let forced = plan.forced_tokens;
     if let Some(stored) = input.dir.calibration()? {
         check(&stored, &blank(engine.model(), documents, forced))?;
         return Ok(Some(stored));
@@ -60,6 +71,20 @@ pub fn calibrate(
     Ok((!stop.load(Ordering::Relaxed)).then_some(Calibration { layers, ..blank }))
 }
 
+/// Fixed scales that the checkpoint of `model` brings along; `None` where it has none.
+pub fn of_checkpoint(model: &ModelIdentity) -> Option<Calibration> {
+    Some(Calibration {
+        schema: CALIBRATION_SCHEMA.to_owned(),
+        model: model.name.clone(),
+        weights_sha256: model.weights_sha256.clone(),
+        documents_sha256: String::new(),
+        documents: 0,
+        tokens: 0,
+        source: CalibrationSource::Checkpoint,
+        layers: model.checkpoint_absmax()?,
+    })
+}
+
 /// Everything of a calibration but its figures.
 fn blank(model: &ModelIdentity, documents: &CalibrationDocs, forced_tokens: u32) -> Calibration {
     let count = documents.documents.len();
@@ -71,13 +96,16 @@ fn blank(model: &ModelIdentity, documents: &CalibrationDocs, forced_tokens: u32)
         documents_sha256: documents.sha256.clone(),
         documents: u32::try_from(count).unwrap_or(u32::MAX),
         tokens: prompts + count as u64 * u64::from(forced_tokens),
+        source: CalibrationSource::Measured,
         layers: Vec::new(),
     }
 }
 
-/// Refuses a stored calibration of another model or of other documents.
+/// Refuses a stored calibration of another model, of other documents or from another source.
 fn check(stored: &Calibration, expected: &Calibration) -> Result<(), RunError> {
+    let sources = [stored.source, expected.source].map(|source| source.name().to_owned());
     let fields = [
+        ("source", &sources[0], &sources[1]),
         (
             "weights_sha256",
             &stored.weights_sha256,

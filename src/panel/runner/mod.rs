@@ -33,7 +33,7 @@ use crate::store::{RunDir, StoreError};
 use super::{BuiltPanels, PanelError};
 use board::Board;
 
-pub use calibration::calibrate;
+pub use calibration::{calibrate, of_checkpoint};
 pub use event::{Event, Sink, WorkersSink};
 pub use plan::{limited, manifest, store_panels};
 pub use servers::{control_arms, fit_context, fit_probe, probe_material, server_manifest};
@@ -136,9 +136,10 @@ pub enum RunError {
         /// Value of this run.
         expected: String,
     },
-    /// A fixed-scale recipe, and a protocol without calibration documents.
+    /// A fixed-scale recipe, and nothing that scales could come from.
     #[error(
-        "arm {arm}: its recipe needs calibration, and the protocol has no calibration documents"
+        "arm {arm}: its recipe needs fixed scales, and there is nothing that the protocol takes \
+         them from"
     )]
     NoCalibration {
         /// Arm.

@@ -4,8 +4,8 @@ use crate::engine::{Engine, EngineError};
 use crate::panel::{BuiltPanels, Outcome, Panel};
 use crate::recipe::Recipe;
 use crate::schema::{
-    ArmRole, FileDigest, MANIFEST_SCHEMA, Manifest, ManifestArm, ManifestPanel, Protocol,
-    ToolIdentity,
+    ArmRole, CalibrationSource, FileDigest, MANIFEST_SCHEMA, Manifest, ManifestArm, ManifestPanel,
+    Protocol, ToolIdentity,
 };
 use crate::store::{PANELS_DIR, RunDir};
 
@@ -14,6 +14,10 @@ use super::RunError;
 /// Why a recipe with fixed scales cannot be run without calibration documents.
 const NO_CALIBRATION: &str = "fixed scales need calibration documents: the protocol has none, or they \
                               do not fit the model's context";
+
+/// Why a recipe with the checkpoint's own scales cannot be run.
+const NO_SCALES: &str = "the protocol takes fixed scales from the checkpoint, which brings none along \
+                         (`k_scale`, `v_scale` and other names in use)";
 
 /// Cases left of `cases` under `--limit`.
 pub fn limited(cases: usize, limit: Option<u32>) -> usize {
@@ -40,10 +44,15 @@ pub fn manifest(
     ];
     for recipe in candidates {
         let mut candidate = arm(&recipe.name, ArmRole::Candidate, recipe, engine)?;
-        if recipe.needs_calibration() && panels.calibration.is_none() {
-            candidate
-                .unsupported
-                .get_or_insert(NO_CALIBRATION.to_owned());
+        let lack = match protocol.calibration.source {
+            CalibrationSource::Measured if panels.calibration.is_none() => Some(NO_CALIBRATION),
+            CalibrationSource::Checkpoint if engine.model().cache_scales().is_empty() => {
+                Some(NO_SCALES)
+            }
+            CalibrationSource::Measured | CalibrationSource::Checkpoint => None,
+        };
+        if let (true, Some(lack)) = (recipe.needs_calibration(), lack) {
+            candidate.unsupported.get_or_insert(lack.to_owned());
         }
         arms.push(candidate);
     }

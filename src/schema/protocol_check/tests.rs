@@ -1,6 +1,7 @@
 use super::*;
 use crate::schema::{
-    CalibrationPlan, ObjectiveName, ProtocolModel, ResourceLimits, builtin_protocol,
+    CalibrationPlan, CalibrationSource, ObjectiveName, ProtocolModel, ResourceLimits,
+    builtin_protocol,
 };
 
 fn reference() -> Protocol {
@@ -177,6 +178,7 @@ fn a_protocol_without_fixed_scales_needs_no_calibration() {
         documents: 0,
         lengths: Vec::new(),
         forced_tokens: 0,
+        source: CalibrationSource::Measured,
     };
     assert!(protocol.validate().is_ok());
 }

@@ -3,7 +3,7 @@
 use super::super::record::samples;
 use super::super::samples::{manifest, protocol};
 use super::*;
-use crate::schema::{ComponentTotals, LayerAbsmax, LayerEngagement};
+use crate::schema::{CalibrationSource, ComponentTotals, LayerAbsmax, LayerEngagement};
 
 fn sample() -> Manifest {
     manifest(protocol())
@@ -197,6 +197,7 @@ fn documents_read_back() {
         documents_sha256: String::new(),
         documents: 1,
         tokens: 2,
+        source: CalibrationSource::Measured,
         layers: vec![LayerAbsmax { k: 3.3, v: 0.1 }],
     };
     assert_eq!(run.calibration().unwrap(), None);

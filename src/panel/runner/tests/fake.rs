@@ -281,6 +281,7 @@ fn model() -> ModelIdentity {
         files: Vec::new(),
         weights_sha256: "0".repeat(64),
         tokenizer_sha256: "1".repeat(64),
+        quantised: None,
         geometry: Geometry {
             layers: LAYERS as u32,
             hidden_size: 8,

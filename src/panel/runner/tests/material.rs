@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::panel::{BuiltPanel, BuiltPanels, CalibrationDocs, Outcome, Panel};
 use crate::schema::{
-    CalibrationPlan, CaseTask, NllRule, PANEL_SCHEMA, PanelCase, PanelHeader, PanelPlan,
-    ProportionRule, Protocol, ProtocolCandidate, Rules,
+    CalibrationPlan, CalibrationSource, CaseTask, NllRule, PANEL_SCHEMA, PanelCase, PanelHeader,
+    PanelPlan, ProportionRule, Protocol, ProtocolCandidate, Rules,
 };
 use crate::store::samples;
 
@@ -28,6 +28,7 @@ pub fn protocol() -> Protocol {
             documents: 2,
             lengths: vec![16],
             forced_tokens: 4,
+            source: CalibrationSource::Measured,
         },
         panels: vec![
             PanelPlan::Math {

@@ -1,0 +1,155 @@
+//! Scales of the cache that a checkpoint brings along.
+//!
+//! A stored key or value is `x / scale` in E4M3. The names are those of llm-compressor
+//! (`self_attn.k_scale`, before it `k_proj.output_scale`), ModelOpt (`k_proj.k_scale`) and AutoFP8
+//! (`self_attn.kv_scale`, for keys and values alike).
+
+use std::collections::BTreeMap;
+
+use super::super::ModelError;
+use super::dequantise::floats;
+use super::find::{Lookup, Stored};
+use crate::schema::LayerScales;
+
+/// What a scale stands behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Key,
+    Value,
+    Both,
+    /// Queries or probabilities, which these workers keep native.
+    Unused,
+}
+
+/// Names behind `self_attn.`, of one project after another.
+const NAMES: [(&str, Role); 17] = [
+    ("k_scale", Role::Key),
+    ("v_scale", Role::Value),
+    ("attn.k_scale", Role::Key),
+    ("attn.v_scale", Role::Value),
+    ("k_proj.k_scale", Role::Key),
+    ("v_proj.v_scale", Role::Value),
+    ("qkv_proj.k_scale", Role::Key),
+    ("qkv_proj.v_scale", Role::Value),
+    ("k_proj.output_scale", Role::Key),
+    ("v_proj.output_scale", Role::Value),
+    ("kv_scale", Role::Both),
+    ("attn.kv_scale", Role::Both),
+    ("q_scale", Role::Unused),
+    ("attn.q_scale", Role::Unused),
+    ("q_proj.q_scale", Role::Unused),
+    ("q_proj.output_scale", Role::Unused),
+    ("prob_scale", Role::Unused),
+];
+
+/// Scales of a checkpoint's cache.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct CacheScales {
+    /// Key and value scale by layer.
+    pub layers: BTreeMap<usize, [Option<f32>; 2]>,
+    /// Every stored tensor that holds one.
+    pub parts: Vec<String>,
+}
+
+impl CacheScales {
+    /// Checks that every layer of the model has both scales, or none has any.
+    ///
+    /// # Errors
+    /// Names the first layer that lacks one.
+    pub(crate) fn check(&self, folder: &str, layers: usize) -> Result<(), ModelError> {
+        if self.layers.is_empty() {
+            return Ok(());
+        }
+        let lacks = |layer: &usize| !matches!(self.layers.get(layer), Some([Some(_), Some(_)]));
+        let stray = self.layers.keys().find(|layer| **layer >= layers);
+        match (0..layers).find(lacks).or(stray.copied()) {
+            None => Ok(()),
+            Some(layer) => Err(ModelError::invalid(
+                folder,
+                format!("scales of the cache of layer {layer}"),
+                format!("{:?}", self.layers.get(&layer).copied().unwrap_or_default()),
+                format!("one for keys and one for values in each of {layers} layers"),
+            )),
+        }
+    }
+
+    /// The scales of every layer; they were checked.
+    pub(crate) fn of_layers(&self) -> Vec<LayerScales> {
+        let scales = self.layers.values();
+        scales
+            .filter_map(|sides| match *sides {
+                [Some(k), Some(v)] => Some(LayerScales { k, v }),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// Finds the scales among tensors of these `names`.
+///
+/// # Errors
+/// Names a scale that is not one positive number, or that a layer has twice.
+pub(crate) fn find_cache_scales<'n>(
+    names: impl Iterator<Item = &'n str>,
+    lookup: &Lookup<'_>,
+) -> Result<CacheScales, ModelError> {
+    let mut found = CacheScales::default();
+    for name in names {
+        let Some((layer, role)) = role_of(name) else {
+            continue;
+        };
+        let Some(stored) = lookup(name) else { continue };
+        let scale = scalar(&stored, name)?;
+        found.parts.push(name.to_owned());
+        let sides: &[usize] = match role {
+            Role::Key => &[0],
+            Role::Value => &[1],
+            Role::Both => &[0, 1],
+            Role::Unused => &[],
+        };
+        for &side in sides {
+            let own = &mut found.layers.entry(layer).or_default()[side];
+            if own.replace(scale).is_some() {
+                let what = format!("tensor `{name}`");
+                let expected = "one scale per layer and side";
+                return Err(ModelError::invalid(
+                    stored.path,
+                    what,
+                    "a second scale",
+                    expected,
+                ));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Layer and role of a scale of attention.
+fn role_of(name: &str) -> Option<(usize, Role)> {
+    let (front, part) = name.split_once(".self_attn.")?;
+    let (_, layer) = front.rsplit_once("layers.")?;
+    let layer = layer.parse().ok()?;
+    let (_, role) = NAMES.iter().find(|(own, _)| *own == part)?;
+    Some((layer, *role))
+}
+
+fn scalar(stored: &Stored<'_>, name: &str) -> Result<f32, ModelError> {
+    let what = format!("tensor `{name}`");
+    if stored.shape.iter().any(|&side| side != 1) {
+        let shape = stored.shape;
+        let what = format!("{what} of shape {shape:?} (one scale per layer is applied)");
+        return Err(ModelError::unsupported(stored.path, what));
+    }
+    match floats(stored, name)?.as_slice() {
+        &[scale] if scale.is_finite() && scale > 0.0 => Ok(scale),
+        other => {
+            let found = format!("{other:?}");
+            Err(ModelError::invalid(
+                stored.path,
+                what,
+                found,
+                "one positive number",
+            ))
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a sequence keeps of a model whose layers differ: keys and values of every token, those of a
+//! window, or a recurrent state of one size.
+//!
+//! The persistent state of a sequence is all of it together. A recipe changes the bytes of keys and
+//! values alone, so that the proportion which it saves depends on the length.
+
+use super::{Component, Recipe, vector_bytes};
+
+/// One layer, as far as what it keeps depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerState {
+    /// Keys and values.
+    Attention {
+        /// Key/value heads.
+        kv_heads: u32,
+        /// Elements per head vector.
+        head_dim: u32,
+        /// Tokens that are kept at most; `None` for all.
+        window: Option<u32>,
+    },
+    /// A state that does not grow.
+    Recurrent {
+        /// Bytes of the recurrent matrix.
+        matrix_bytes: u64,
+        /// Bytes of the inputs that the convolution before it looks back to.
+        convolution_bytes: u64,
+    },
+}
+
+/// Bytes of one sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SequenceBytes {
+    /// Keys and values.
+    pub cache: u64,
+    /// Recurrent states, whatever the recipe.
+    pub recurrent: u64,
+}
+
+impl SequenceBytes {
+    /// All of it.
+    pub fn total(self) -> u64 {
+        self.cache.saturating_add(self.recurrent)
+    }
+}
+
+/// Bytes that a sequence of `tokens` tokens keeps under `recipe`: of every attention layer
+/// `min(tokens, window) x kv_heads x (key vector bytes + value vector bytes)`, of every recurrent
+/// layer its state. Skipped layers are native. Saturates at `u64::MAX`.
+pub fn sequence_bytes(recipe: &Recipe, layers: &[LayerState], tokens: u64) -> SequenceBytes {
+    let mut sum = SequenceBytes::default();
+    for (number, layer) in layers.iter().enumerate() {
+        match *layer {
+            LayerState::Attention { window, .. } => {
+                let kept = window.map_or(tokens, |window| tokens.min(u64::from(window)));
+                let bytes = token_bytes(recipe, layers, number).saturating_mul(kept);
+                sum.cache = sum.cache.saturating_add(bytes);
+            }
+            LayerState::Recurrent {
+                matrix_bytes,
+                convolution_bytes,
+            } => {
+                let bytes = matrix_bytes.saturating_add(convolution_bytes);
+                sum.recurrent = sum.recurrent.saturating_add(bytes);
+            }
+        }
+    }
+    sum
+}
+
+/// Bytes that one more token takes once every window is full.
+pub fn growth_bytes(recipe: &Recipe, layers: &[LayerState]) -> u64 {
+    let grows = |layer: &LayerState| matches!(layer, LayerState::Attention { window: None, .. });
+    let numbers = (0..layers.len()).filter(|&number| grows(&layers[number]));
+    numbers
+        .map(|number| token_bytes(recipe, layers, number))
+        .fold(0, u64::saturating_add)
+}
+
+/// Bytes of one token's keys and values in one layer; 0 for a recurrent one.
+fn token_bytes(recipe: &Recipe, layers: &[LayerState], number: usize) -> u64 {
+    let LayerState::Attention {
+        kv_heads, head_dim, ..
+    } = layers[number]
+    else {
+        return 0;
+    };
+    let (k, v): (Component, Component) = recipe.components_at(number, layers.len());
+    let bytes = vector_bytes(k, head_dim).saturating_add(vector_bytes(v, head_dim));
+    bytes.saturating_mul(u64::from(kv_heads))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::{CacheShape, bytes_per_token};
+
+    fn attention(kv_heads: u32, head_dim: u32, window: Option<u32>) -> LayerState {
+        LayerState::Attention {
+            kv_heads,
+            head_dim,
+            window,
+        }
+    }
+
+    #[test]
+    fn layers_that_are_alike_grow_as_one_cache() {
+        let (layers, kv_heads, head_dim) = (36, 8, 128);
+        let shape = CacheShape {
+            layers,
+            kv_heads,
+            head_dim,
+        };
+        let all = vec![attention(kv_heads, head_dim, None); layers as usize];
+        for text in ["native", "AF", "SD", "k=e4m3,v=e4m3:fixed,skip-layers=0,-1"] {
+            let recipe = Recipe::parse(text).unwrap();
+            let per_token = bytes_per_token(&recipe, &shape);
+            assert_eq!(growth_bytes(&recipe, &all), per_token);
+            assert_eq!(sequence_bytes(&recipe, &all, 1000).cache, 1000 * per_token);
+        }
+    }
+
+    #[test]
+    fn windows_bound_and_states_stay() {
+        let recurrent = LayerState::Recurrent {
+            matrix_bytes: 100,
+            convolution_bytes: 7,
+        };
+        let layers = [attention(2, 8, Some(16)), recurrent, attention(1, 4, None)];
+        let native = Recipe::native();
+        let at = |tokens| sequence_bytes(&native, &layers, tokens);
+        assert_eq!(at(10).cache, 10 * (64 + 16));
+        assert_eq!(at(1000).cache, 16 * 64 + 1000 * 16);
+        assert_eq!((at(0).recurrent, at(1000).recurrent), (107, 107));
+        assert_eq!(at(1000).total(), 16 * 64 + 16_000 + 107);
+        assert_eq!(growth_bytes(&native, &layers), 16);
+        assert_eq!(at(u64::MAX).total(), u64::MAX);
+        // Layers are skipped by their numbers in the model.
+        let skipping = Recipe::parse("k=e4m3:fixed,v=e4m3:fixed,skip-layers=0").unwrap();
+        assert_eq!(
+            sequence_bytes(&skipping, &layers, 20).cache,
+            16 * 64 + 20 * 8
+        );
+    }
+}
