@@ -48,6 +48,7 @@ pub fn project_heads<B: Backend>(
     }
     backend.rotary(q, heads.rotary, to.rows)?;
     backend.rotary(k, heads.rotary, to.rows)?;
+    backend.round_queries(to.cache, to.layer, q)?;
     backend.store(to.cache, to.layer, k, v, to.rows)
 }
 

@@ -76,6 +76,9 @@ struct Row {
     name: String,
     spec: String,
     bytes_per_token: u64,
+    /// Bytes of a sequence beside its pages, for first tokens that stay native.
+    #[serde(skip_serializing_if = "is_zero")]
+    sink_bytes: u64,
     /// Proportion of native bytes.
     saved: f64,
     blocks: u64,
@@ -132,6 +135,7 @@ fn recipes(named: &[String], shape: &CacheShape) -> Result<Vec<Recipe>, Failure>
         let recipe = Recipe::parse(text).map_err(Failure::input)?;
         recipe
             .check_layers(shape.layers as usize)
+            .and_then(|()| recipe.check_heads(shape.head_dim as usize))
             .map_err(|error| {
                 Failure::input(anyhow::Error::new(error).context(format!("recipe `{text}`")))
             })?;
@@ -154,6 +158,7 @@ fn report(settings: &Settings) -> Report {
             name: recipe.name.clone(),
             spec: recipe.spec(),
             bytes_per_token,
+            sink_bytes: recipe::sink_bytes(recipe, &shape),
             saved: recipe::saved(bytes_per_token, native),
             blocks: capacity.blocks,
             token_slots: capacity.token_slots,
@@ -174,6 +179,10 @@ fn report(settings: &Settings) -> Report {
         equal_slots_blocks: equal,
         recipes: settings.recipes.iter().map(row).collect(),
     }
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 fn write_text(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
@@ -212,6 +221,15 @@ fn write_text(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         ]
     }));
     output::write_table(out, &rows)?;
+    let beside = report.recipes.iter().filter(|row| row.sink_bytes > 0);
+    for (i, row) in beside.enumerate() {
+        let lead = if i == 0 { "\n" } else { "" };
+        writeln!(
+            out,
+            "{lead}{}: every sequence takes {} bytes beside its pages, for its first tokens",
+            row.name, row.sink_bytes
+        )?;
+    }
     writeln!(
         out,
         "\nElements and inline scales; an allocator may round up. Not a statement on quality."

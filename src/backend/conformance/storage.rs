@@ -3,10 +3,11 @@
 use super::{Shape, Suite, noise, round, span};
 use crate::backend::{Backend, BackendError, CacheLayout, CacheRow};
 use crate::recipe::float8::{self, ByteFormat};
-use crate::recipe::{Component, NativeDtype, Recipe, ScalePolicy, bytes_per_token};
+use crate::recipe::int4::Parameters;
+use crate::recipe::{Component, Format, NativeDtype, Recipe, ScalePolicy, bytes_per_token};
 use crate::schema::{ComponentTotals, LayerAbsmax};
 
-pub const RECIPES: [&str; 10] = [
+pub const RECIPES: [&str; 13] = [
     "native",
     "AF",
     "AD",
@@ -17,6 +18,17 @@ pub const RECIPES: [&str; 10] = [
     "k=e5m2:dynamic,v=e5m2:fixed",
     "k=int8:dynamic,v=e4m3:fixed",
     "k=e4m3:fixed,v=int8:fixed,skip-layers=0",
+    "k=e4m3:dynamic,v=e4m3:dynamic,q=e4m3",
+    "k=int8:dynamic,v=e5m2:fixed,q=e4m3,sink=5",
+    "k=native,v=e4m3:dynamic,sink=30,skip-layers=1",
+];
+
+/// Recipes of whole groups.
+pub const GROUPED_RECIPES: [&str; 4] = [
+    "k=int4,v=int4/64",
+    "k=native,v=int4",
+    "k=int4/64,v=e4m3:fixed,q=e4m3",
+    "k=int8:dynamic,v=int4,sink=5,skip-layers=1",
 ];
 
 pub const SMALL: Shape = Shape {
@@ -26,8 +38,30 @@ pub const SMALL: Shape = Shape {
     head_dim: 24,
 };
 
+/// Heads of whole groups.
+pub const GROUPED: Shape = Shape {
+    layers: 2,
+    heads: 6,
+    kv_heads: 2,
+    head_dim: 64,
+};
+
+/// Every recipe, beside a shape that it fits.
+pub fn recipes() -> impl Iterator<Item = (Shape, &'static str)> {
+    let plain = RECIPES.into_iter().map(|recipe| (SMALL, recipe));
+    plain.chain(GROUPED_RECIPES.into_iter().map(|recipe| (GROUPED, recipe)))
+}
+
 /// What reading one head vector back must give.
 pub fn stored(layout: &CacheLayout, c: Component, absmax: f32, x: &[f32]) -> Vec<f32> {
+    if let Format::Int4(size) = c.format {
+        let groups = x.chunks(size.elements()).flat_map(|group| {
+            let parameters = Parameters::of(group).expect("numbers that FP16 holds");
+            let back = move |&x: &f32| parameters.dequantise(layout.native, parameters.quantise(x));
+            group.iter().map(back)
+        });
+        return groups.collect();
+    }
     let Some(format) = c.format.byte_format() else {
         return x.iter().map(|&x| round(layout.native, x)).collect();
     };
@@ -51,35 +85,60 @@ pub fn stored_rows(layout: &CacheLayout, layer: usize, k: &[f32], v: &[f32]) -> 
     let none = LayerAbsmax { k: 0.0, v: 0.0 };
     let absmax = layout.absmax.as_ref().map_or(none, |a| a[layer]);
     let all = |c, absmax, x: &[f32]| {
-        x.chunks_exact(layout.head_dim)
-            .flat_map(|x| stored(layout, c, absmax, x))
+        let vectors = x.chunks_exact(layout.head_dim).enumerate();
+        vectors
+            .flat_map(|(i, x)| stored(layout, at(layout, c, i), absmax, x))
             .collect()
     };
     [all(kc, absmax.k, k), all(vc, absmax.v, v)]
 }
 
+/// How vector `i` of a sequence is stored, whose first tokens may be native.
+fn at(layout: &CacheLayout, c: Component, i: usize) -> Component {
+    match i / layout.kv_heads < layout.recipe.sink as usize {
+        true => Component::NATIVE,
+        false => c,
+    }
+}
+
+/// Smallest and largest scale of a vector.
+fn scales(c: Component, absmax: f32, x: &[f32]) -> (Option<f32>, Option<f32>) {
+    if let Format::Int4(size) = c.format {
+        let groups = x.chunks(size.elements());
+        let scales = groups.map(|group| Parameters::of(group).expect("numbers").widened().0);
+        return (scales.clone().reduce(f32::min), scales.reduce(f32::max));
+    }
+    let scale = c.format.byte_format();
+    let scale = scale.map(|format| vector_scale(c, format, absmax, x));
+    (scale, scale)
+}
+
 fn totals(layout: &CacheLayout, c: Component, absmax: f32, x: &[f32]) -> ComponentTotals {
     let mut totals = ComponentTotals::default();
-    for x in x.chunks_exact(layout.head_dim) {
+    for (i, x) in x.chunks_exact(layout.head_dim).enumerate() {
+        let c = at(layout, c, i);
         let back = stored(layout, c, absmax, x);
         let differing = x
             .iter()
             .zip(&back)
             .filter(|(x, b)| round(layout.native, **x) != **b);
-        let format = c.format.byte_format();
-        let scale = format.map(|format| vector_scale(c, format, absmax, x));
-        let saturated = format.zip(scale).map_or(0, |(format, scale)| {
-            x.iter()
-                .filter(|x| float8::saturates(format, **x, scale))
-                .count()
-        });
+        let (scale_min, scale_max) = scales(c, absmax, x);
+        let saturated = c
+            .format
+            .byte_format()
+            .zip(scale_min)
+            .map_or(0, |(format, scale)| {
+                x.iter()
+                    .filter(|x| float8::saturates(format, **x, scale))
+                    .count()
+            });
         totals.merge(&ComponentTotals {
             bytes: crate::recipe::vector_bytes(c, layout.head_dim as u32),
             elements: x.len() as u64,
             saturated: saturated as u64,
             changed: differing.count() as u64,
-            scale_min: scale,
-            scale_max: scale,
+            scale_min,
+            scale_max,
         });
     }
     totals
@@ -88,17 +147,19 @@ fn totals(layout: &CacheLayout, c: Component, absmax: f32, x: &[f32]) -> Compone
 impl<B: Backend> Suite<'_, B> {
     pub fn storage(&self) {
         for native in [NativeDtype::F16, NativeDtype::Bf16] {
-            for recipe in RECIPES {
-                self.counters(&SMALL.layout(recipe, native));
+            for (shape, recipe) in recipes() {
+                self.counters(&shape.layout(recipe, native));
             }
         }
         self.refusals();
-        self.rewritten_positions_count_once();
+        self.rewritten_positions_count_once(&SMALL.layout("SD", NativeDtype::F16));
+        let others = "k=e4m3,v=int4,sink=22";
+        self.rewritten_positions_count_once(&GROUPED.layout(others, NativeDtype::Bf16));
         self.numbers_that_cannot_be_stored();
     }
 
     fn counters(&self, layout: &CacheLayout) {
-        let width = SMALL.kv_width();
+        let width = layout.kv_heads * layout.head_dim;
         let mut cache = self.backend.cache(layout).expect("a cache");
         let rows = span(1, 0, 37);
         for layer in 0..layout.layers {
@@ -150,10 +211,11 @@ impl<B: Backend> Suite<'_, B> {
         };
         let totals = self.backend.slot_totals(cache, 1).expect("totals");
         let bytes: u64 = totals.iter().map(|t| t.k.bytes + t.v.bytes).sum();
-        assert_eq!(
-            bytes,
-            tokens as u64 * bytes_per_token(&layout.recipe, &shape)
-        );
+        let per_token = |recipe: &Recipe| bytes_per_token(recipe, &shape);
+        let in_sink = (layout.recipe.sink as usize).min(tokens) as u64;
+        let expected = (tokens as u64 - in_sink) * per_token(&layout.recipe)
+            + in_sink * per_token(&Recipe::native());
+        assert_eq!(bytes, expected, "{}", layout.recipe.name);
         let other = self.backend.slot_totals(cache, 0).expect("totals");
         assert!(other.iter().all(|t| t.k.elements == 0 && t.v.elements == 0));
     }
@@ -180,14 +242,15 @@ impl<B: Backend> Suite<'_, B> {
         let mut layout = SMALL.layout("AD", NativeDtype::F16);
         layout.recipe.skip_layers = vec![2];
         refused(&layout, "2");
-        layout.recipe = Recipe::parse("k=e4m3:dynamic,v=native,q=e4m3").expect("a recipe");
-        refused(&layout, "q=e4m3");
+        layout.recipe = Recipe::parse("k=native,v=q8_0").expect("a recipe");
+        refused(&layout, "q8_0");
+        layout.recipe = Recipe::parse("k=native,v=int4").expect("a recipe");
+        refused(&layout, "int4 has groups of 32 elements, and head_dim 24");
     }
 
     /// A rejected verification leaves no trace: neither overwritten tokens nor truncated ones.
-    fn rewritten_positions_count_once(&self) {
-        let layout = SMALL.layout("SD", NativeDtype::F16);
-        let width = SMALL.kv_width();
+    fn rewritten_positions_count_once(&self, layout: &CacheLayout) {
+        let width = layout.kv_heads * layout.head_dim;
         let store = |cache: &mut B::Cache, seed: u64, rows: &[CacheRow]| {
             for layer in 0..layout.layers {
                 let x = self.upload(&noise(seed, rows.len() * width), width);
@@ -196,10 +259,10 @@ impl<B: Backend> Suite<'_, B> {
                     .expect("storage");
             }
         };
-        let mut plain = self.backend.cache(&layout).expect("a cache");
+        let mut plain = self.backend.cache(layout).expect("a cache");
         store(&mut plain, 1, &span(0, 0, 20));
         store(&mut plain, 2, &span(0, 20, 25));
-        let mut verified = self.backend.cache(&layout).expect("a cache");
+        let mut verified = self.backend.cache(layout).expect("a cache");
         store(&mut verified, 1, &span(0, 0, 20));
         store(&mut verified, 3, &span(0, 20, 70));
         store(&mut verified, 2, &span(0, 20, 25));
@@ -226,6 +289,11 @@ impl<B: Backend> Suite<'_, B> {
             ("AD", f32::INFINITY, false),
             ("SD", f32::NAN, false),
             ("SD", 1e6, true),
+            ("k=int4,v=int4/64", 1e6, false),
+            ("k=int4,v=int4", f32::NAN, false),
+            ("k=int4,v=int4", 65504.0, true),
+            ("k=e4m3,v=e4m3,sink=2", 1e6, false),
+            ("k=e4m3,v=e4m3,sink=1", 1e6, true),
         ] {
             for rows in [3, 40] {
                 self.stores_or_names(recipe, broken, allowed, rows);
@@ -234,8 +302,8 @@ impl<B: Backend> Suite<'_, B> {
     }
 
     fn stores_or_names(&self, recipe: &str, broken: f32, allowed: bool, rows: usize) {
-        let width = SMALL.kv_width();
-        let layout = SMALL.layout(recipe, NativeDtype::F16);
+        let width = GROUPED.kv_width();
+        let layout = GROUPED.layout(recipe, NativeDtype::F16);
         let mut cache = self.backend.cache(&layout).expect("a cache");
         let k = noise(50, rows * width);
         let mut v = k.clone();

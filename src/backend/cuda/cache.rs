@@ -1,7 +1,9 @@
 //! The physical cache: pages of 16 tokens, each with all layers.
 //!
 //! Within a page a layer holds keys `[kv_heads][16][head_dim]`, values likewise, and for dynamic
-//! scales one f32 per head and token beside each; attention reads exactly these bytes. Counters of
+//! scales one f32 per head and token beside each; where elements have 4 bits, a vector's codes are
+//! followed by its groups' scales and minima. The first tokens of a recipe with a sink lie natively in
+//! room of each slot's own, and their places in pages stay empty. Attention reads exactly these bytes. Counters of
 //! what changed or saturated lie in pages of their own, so a cache takes
 //! `pages * 16 * bytes_per_token` bytes whatever is counted.
 
@@ -16,10 +18,10 @@ use super::functions::Kernels;
 use super::tensor::{Format, int};
 use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayout, CacheRow};
-use crate::recipe::{NativeDtype, PAGE_TOKENS};
+use crate::recipe::{ByteFormat, NativeDtype, PAGE_TOKENS};
 use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
 pub use layout::SideLayout;
-use layout::lay_out;
+use layout::{Layout, lay_out};
 pub use pool::Page;
 use pool::{Pool, PoolShape};
 pub use room::CacheRoom;
@@ -34,12 +36,35 @@ pub struct CudaCache {
     device: Rc<Device>,
     layout: Shape,
     storages: Vec<[Storage; 2]>,
+    /// Format of queries per layer.
+    queries: Vec<Option<ByteFormat>>,
     sides: Vec<[SideLayout; 2]>,
+    /// First tokens of all slots.
+    sink: Sink,
     /// `sides` on the device.
     device_sides: Buffer,
     slots: Vec<Slot>,
     pool: Pool,
     table: Table,
+}
+
+/// The first tokens of all slots, stored natively where the recipe quantises.
+struct Sink {
+    tokens: usize,
+    /// Bytes of a slot.
+    bytes: usize,
+    device: Buffer,
+}
+
+/// Where first tokens lie; as the kernels take it.
+#[derive(Clone, Copy)]
+pub struct SinkPlace {
+    /// Address of the first slot's.
+    pub address: u64,
+    /// Bytes of a slot.
+    pub bytes: u64,
+    /// Tokens of a slot.
+    pub tokens: i32,
 }
 
 /// Sizes.
@@ -75,8 +100,11 @@ struct SlotArguments {
     table: u64,
     sides: u64,
     tokens: u64,
+    sink: u64,
     kv_heads: i32,
     head_dim: i32,
+    native: i32,
+    sink_tokens: i32,
 }
 
 #[repr(C)]
@@ -95,14 +123,21 @@ impl CudaCache {
     /// [`BackendError::Unsupported`] names what the recipe or shape asks for and this worker
     /// lacks, or which calibration is missing; [`BackendError::Device`] where memory is out.
     pub fn new(device: &Rc<Device>, layout: &CacheLayout) -> Result<Self, BackendError> {
-        let storages = storage::of_layers(layout, "cuda")?;
+        let storages = storage::of_layers(layout)?;
         if !layout.head_dim.is_multiple_of(8) || layout.head_dim > 256 || layout.head_dim == 0 {
             return Err(BackendError::Unsupported(format!(
                 "head_dim {}: the cuda worker has multiples of 8 up to 256",
                 layout.head_dim
             )));
         }
-        let (sides, stored, counts) = lay_out(&storages, layout.kv_heads, layout.head_dim);
+        let sink_tokens = layout.recipe.sink as usize;
+        let heads = (layout.kv_heads, layout.head_dim);
+        let Layout {
+            sides,
+            stored,
+            counts,
+            sink,
+        } = lay_out(&storages, heads, sink_tokens);
         let per_slot = layout.slot_tokens.div_ceil(PAGE);
         let pages = vec![Page::default(); layout.slots * per_slot];
         Ok(CudaCache {
@@ -129,7 +164,13 @@ impl CudaCache {
                 slot_tokens: layout.slot_tokens,
             },
             storages,
+            queries: storage::queries_of_layers(layout),
             sides,
+            sink: Sink {
+                tokens: sink_tokens,
+                bytes: sink,
+                device: device.allocate(layout.slots * sink, Purpose::Cache)?,
+            },
             slots: vec![
                 Slot {
                     pages: Vec::new(),
@@ -150,9 +191,23 @@ impl CudaCache {
         self.sides[layer]
     }
 
-    /// Format of stored keys and values of a layer.
-    pub fn formats(&self, layer: usize) -> [Format; 2] {
-        self.storages[layer].map(Format::of_storage)
+    /// Storage of keys and values of a layer.
+    pub fn storages(&self, layer: usize) -> [Storage; 2] {
+        self.storages[layer]
+    }
+
+    /// Format that queries of a layer pass through.
+    pub fn query_format(&self, layer: usize) -> Option<ByteFormat> {
+        self.queries[layer]
+    }
+
+    /// Where the first tokens lie.
+    pub fn sink(&self) -> SinkPlace {
+        SinkPlace {
+            address: self.sink.device.pointer(),
+            bytes: self.sink.bytes as u64,
+            tokens: int(self.sink.tokens),
+        }
     }
 
     /// The table on the device, and pages per slot.
@@ -263,13 +318,24 @@ impl CudaCache {
         }
         let storage = self.storages[layer][side];
         let (kv_heads, head_dim) = (self.layout.kv_heads, self.layout.head_dim);
+        let in_sink = match storage {
+            Storage::Native(_) => 0,
+            _ => tokens.min(self.sink.tokens),
+        };
         let (scale_min, scale_max) = match storage {
             Storage::Native(_) => (None, None),
+            _ if in_sink == tokens => (None, None),
             Storage::Fixed(_, _, scale) => (Some(scale), Some(scale)),
-            Storage::Dynamic(..) => (Some(found.scale_min), Some(found.scale_max)),
+            Storage::Dynamic(..) | Storage::Grouped(..) => {
+                (Some(found.scale_min), Some(found.scale_max))
+            }
+        };
+        let bytes = |tokens: usize, storage: Storage| {
+            tokens as u64 * storage.token_bytes(kv_heads, head_dim)
         };
         ComponentTotals {
-            bytes: tokens as u64 * storage.token_bytes(kv_heads, head_dim),
+            bytes: bytes(tokens - in_sink, storage)
+                + bytes(in_sink, Storage::Native(self.layout.native)),
             elements: (tokens * kv_heads * head_dim) as u64,
             saturated: found.saturated,
             changed: found.changed,
@@ -310,8 +376,11 @@ impl CudaCache {
             table: self.table.device.pointer() + first as u64,
             sides: self.device_sides.pointer(),
             tokens: tokens.pointer(),
+            sink: self.sink.device.pointer() + (slot * self.sink.bytes) as u64,
             kv_heads: int(self.layout.kv_heads),
             head_dim: int(self.layout.head_dim),
+            native: Format::from(self.layout.native) as i32,
+            sink_tokens: int(self.sink.tokens),
         };
         Ok((arguments, tokens))
     }

@@ -13,7 +13,7 @@ use super::ptx;
 use crate::backend::BackendError;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 23] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
@@ -31,6 +31,7 @@ const NAMES: [&str; 22] = [
     "compare",
     "store",
     "split_heads",
+    "round_queries",
     "slot_totals",
     "slot_absmax",
     "suppress",

@@ -211,6 +211,18 @@ impl Backend for CudaBackend {
             })
     }
 
+    fn round_queries(
+        &self,
+        cache: &CudaCache,
+        layer: usize,
+        q: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        match cache.query_format(layer) {
+            Some(format) => self.round_heads(format.into(), cache.shape().head_dim, q),
+            None => Ok(()),
+        }
+    }
+
     fn store(
         &self,
         cache: &mut CudaCache,

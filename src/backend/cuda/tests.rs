@@ -1,7 +1,7 @@
 use super::*;
 use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
 use crate::backend::{Backend, TensorData};
-use crate::recipe::{CacheShape, NativeDtype, bytes_per_token, cache_bytes};
+use crate::recipe::{CacheShape, NativeDtype, bytes_per_token, cache_bytes, sink_bytes};
 
 const TOLERANCE: Tolerance = Tolerance {
     f32: 4e-6,
@@ -57,7 +57,18 @@ fn long_sequences_have_the_same_bits_in_every_chunk() {
             kv_heads,
             head_dim,
         };
-        for recipe in ["native", "SD", "AF", "k=e5m2:dynamic,v=int8:dynamic"] {
+        let plain = [
+            "native",
+            "SD",
+            "AF",
+            "k=e5m2:dynamic,v=int8:dynamic",
+            "k=e4m3:fixed,v=int8:dynamic,sink=70",
+        ];
+        let grouped = match head_dim % 64 {
+            0 => &["k=int4,v=int4/64", "k=native,v=int4,sink=4"][..],
+            _ => &["k=e4m3,v=int4"],
+        };
+        for recipe in plain.iter().chain(grouped) {
             for exact in [false, true] {
                 long_sequences(&backend, shape, recipe, exact);
             }
@@ -180,6 +191,7 @@ fn conversion_on_the_device_is_that_of_the_host() {
         "k=e5m2:fixed,v=int8:fixed",
         "SD",
         "k=int8:dynamic,v=e5m2:dynamic",
+        "k=int4,v=int4/64",
     ] {
         let shape = Shape {
             layers: 1,
@@ -234,7 +246,8 @@ fn a_full_cache_takes_the_bytes_that_memory_figures_give() {
     };
     let ledger = backend.meter().ledger;
     let mut taken = Vec::new();
-    for recipe in ["native", "AF", "RF", "AD", "RD", "SD"] {
+    let recipes = ["native", "AF", "RF", "AD", "RD", "SD"];
+    for recipe in recipes.into_iter().chain(["k=int4,v=int4/64,sink=4"]) {
         let layout = shape.layout(recipe, NativeDtype::F16);
         let mut cache = backend.cache(&layout).unwrap();
         for slot in 0..layout.slots {
@@ -244,7 +257,9 @@ fn a_full_cache_takes_the_bytes_that_memory_figures_give() {
             }
         }
         let pages = (layout.slots * layout.slot_tokens / 16) as u64;
+        let beside = layout.slots as u64 * sink_bytes(&layout.recipe, &figures);
         let expected = cache_bytes(pages, bytes_per_token(&layout.recipe, &figures));
+        let expected = expected.map(|pages| pages + beside);
         assert_eq!(Some(ledger.held(Purpose::Cache)), expected, "{recipe}");
         taken.push(ledger.held(Purpose::Cache) + ledger.held(Purpose::Counters));
         drop(cache);

@@ -86,6 +86,7 @@ fn honest(recipe: &Recipe, geometry: &Geometry, absmax: &[LayerAbsmax]) -> Engag
         totals: None,
         unit_scales: false,
         differs_from_native: !recipe.is_native(),
+        queries: None,
     }
 }
 
