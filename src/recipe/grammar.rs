@@ -220,9 +220,8 @@ impl Parser<'_> {
             return Err(self.place("native values have no scale, expected no policy on v=native"));
         }
         if v.1.is_some() && !quantised(k.0) && !quantised(v.0) {
-            return Err(self.place(
-                "keys and values are both native, expected no policy where nothing has a scale",
-            ));
+            return Err(self
+                .place("neither keys nor values have a scale with a policy, expected none on v="));
         }
         if k.1.is_some() && v.1.is_none() && quantised(v.0) {
             return Err(self.place(

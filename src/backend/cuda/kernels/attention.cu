@@ -19,7 +19,9 @@
 // the negative scale ZEROS_SCALE: it has none to speak of, and takes part at one far below any other's,
 // so that it does not decide which of the others' weights 16 bits can hold.
 //
-// Native first tokens have the scale 1 beside the others' scales, fixed ones included.
+// Native first tokens have the scale 1. So that the others' scales, fixed ones included, do not lie so
+// far below it that 16 bits no longer hold their weights, staged values take over the power of two in
+// their scales: what is left of a usual scale lies between 1 and 2.
 
 #define HDP ((HD + 15) / 16 * 16)
 #define TILE 64
@@ -83,6 +85,16 @@ template <int LEFT> DEV void copies_wait() { asm volatile("cp.async.wait_group %
 
 DEV u16 to_operand(float x) { return f32_to_half(OPERAND, x); }
 DEV float from_operand(u16 h) { return half_to_f32(OPERAND, h); }
+// Two operands times two.
+DEV u32 times(u32 x, u32 y) {
+  u32 d;
+#if BF16
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(x), "r"(y), "r"(0x80008000u));
+#else
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(x), "r"(y));
+#endif
+  return d;
+}
 // Two numbers as operands, `low` in the lower half.
 DEV u32 to_operands(float low, float high) {
   u32 d;
@@ -179,6 +191,18 @@ DEV float scale_at(const Attention& a, const Side& side, int token, float stored
   if (SINK && token < a.sink_tokens) return 1.f;
   return side.dynamic ? stored : SINK ? side.scale : 1.f;
 }
+// Exponent of a scale that staged elements take over, as far as they stay within 16 bits.
+DEV int taken_over(int format, float scale) {
+  int exponent = (int)(__float_as_uint(fabsf(scale)) >> 23) - 127, most = format == FORMAT_E4M3 ? 7 : format == FORMAT_INT8 ? 9 : 0;
+  return max(-14, min(exponent, most));
+}
+DEV float power_of_two(int exponent) { return __uint_as_float((u32)(127 + exponent) << 23); }
+// What is left of a value's scale for its weight.
+DEV float value_scale_at(const Attention& a, int token, float stored) {
+  float scale = scale_at(a, a.v, token, stored);
+  if (!SINK || !SCALED(V_CLASS) || token < a.sink_tokens) return scale;
+  return scale * power_of_two(-taken_over(a.v.format, scale));
+}
 DEV float fetch_scale(const Attention& a, const Side& side, const Page* pages, int head, int token, int last) {
   if (token > last) return 1.f;
   bool stored = side.dynamic && !(SINK && token < a.sink_tokens);
@@ -194,10 +218,11 @@ DEV bool values_change(const Attention& a) { return SCALED(V_CLASS) && (SINK || 
 DEV float read_scale(const Attention& a, const Page* pages, int head, int token0, int last, int thread) {
   return fetch_scale(a, thread < TILE ? a.k : a.v, pages, head, token0 + thread % TILE, last);
 }
-DEV void put_scale(const Attention& a, Scales* to, int thread, float scale) {
+DEV void put_scale(const Attention& a, Scales* to, int thread, float scale, int token0) {
   if (thread < TILE) {
     to->key[thread] = a.factor * (keys_change(a) ? fabsf(scale) : unscaled(a.k));
   } else {
+    scale = value_scale_at(a, token0 + thread % TILE, scale);
     to->shift[thread % TILE] = values_change(a) ? shift_of(scale) : 0.f;
     to->inverse[thread % TILE] = values_change(a) ? inverse_of(scale) : 1.f;
   }

@@ -62,8 +62,9 @@ template <int THREADS, int WIDTH, int ROW> DEV void fetch(const u64* pages, u32 
 }
 
 // Operands of one side of the tile at `token0`, whose stored bytes lie in `raw`: rows of STRIDE in the
-// order of elements, zeros beyond `last`. First tokens are read where they lie.
-template <int THREADS, int CLASS> DEV void stage(const Attention& a, const Side& side, int slot, int head, int token0, int last, const char* raw, char* tile) {
+// order of elements, zeros beyond `last`. First tokens are read where they lie, and values beside them
+// take over a part of their scales.
+template <int THREADS, int CLASS, bool VALUES> DEV void stage(const Attention& a, const Side& side, int slot, int head, int token0, int last, const char* raw, char* tile) {
   const int PIECES = HDP / 8, GROUP = CLASS == INTEGER4 ? 32 : 64;
 #pragma unroll 2
   for (int i = threadIdx.x; i < TILE * PIECES; i += THREADS) {
@@ -85,6 +86,13 @@ template <int THREADS, int CLASS> DEV void stage(const Attention& a, const Side&
         x.x = pairs[0]; x.y = pairs[1]; x.z = pairs[2]; x.w = pairs[3];
       } else {
         uint2 b = *(const uint2*)(row + d), low = widen<CLASS>(side.format, b.x), high = widen<CLASS>(side.format, b.y);
+        if (VALUES) {
+          float scale = fetch_scale(a, side, a.table + (i64)slot * a.max_pages, head, token, last);
+          u32 power = to_operand(power_of_two(taken_over(side.format, scale)));
+          power |= power << 16;
+          low.x = times(low.x, power); low.y = times(low.y, power);
+          high.x = times(high.x, power); high.y = times(high.y, power);
+        }
         x.x = low.x; x.y = low.y; x.z = high.x; x.w = high.y;
       }
     }
@@ -229,12 +237,12 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
       const char* values = keys + TILE * K_COPIED;
       int first = token0 + tile * TILE;
       if (K_STAGED) {
-        stage<THREADS, K_CLASS>(a, a.k, job.slot, head, first, last, keys, staged);
+        stage<THREADS, K_CLASS, false>(a, a.k, job.slot, head, first, last, keys, staged);
         keys = staged;
       }
       if (V_STAGED) {
         char* to = staged + K_STAGED * FEW_STAGED;
-        stage<THREADS, V_CLASS>(a, a.v, job.slot, head, first, last, values, to);
+        stage<THREADS, V_CLASS, true>(a, a.v, job.slot, head, first, last, values, to);
         values = to;
       }
       if (K_STAGED || V_STAGED) __syncthreads();
@@ -301,7 +309,7 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
           }
           if (changing_values) {
             float2 scale = *(const float2*)(of_tile->value + t);
-            scale.x = scale_at(a, a.v, first + t, scale.x); scale.y = scale_at(a, a.v, first + t + 1, scale.y);
+            scale.x = value_scale_at(a, first + t, scale.x); scale.y = value_scale_at(a, first + t + 1, scale.y);
             shift.x = shift_of(scale.x); shift.y = shift_of(scale.y);
             inverse[n].x = t <= live ? inverse_of(scale.x) : 0.f; inverse[n].y = t < live ? inverse_of(scale.y) : 0.f;
           }

@@ -96,12 +96,12 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
     int first = token0 + tile * TILE;
     if (K_BYTES) convert<THREADS, true>(a.k.format, keys + turn * K_RAW, keys + 2 * K_RAW);
     if (V_BYTES) convert<THREADS, false>(a.v.format, values + turn * V_RAW, values + 2 * V_RAW);
-    if (K_STAGED) stage<THREADS, K_CLASS>(a, a.k, job.slot, head, first, last, keys + turn * K_RAW, keys + 2 * K_RAW);
-    if (V_STAGED) stage<THREADS, V_CLASS>(a, a.v, job.slot, head, first, last, values + turn * V_RAW, values + 2 * V_RAW);
+    if (K_STAGED) stage<THREADS, K_CLASS, false>(a, a.k, job.slot, head, first, last, keys + turn * K_RAW, keys + 2 * K_RAW);
+    if (V_STAGED) stage<THREADS, V_CLASS, true>(a, a.v, job.slot, head, first, last, values + turn * V_RAW, values + 2 * V_RAW);
     if (changing) {
 #pragma unroll
       for (int i = 0; i < SCALES; i++)
-        if (thread + i * THREADS < 2 * TILE) put_scale(a, scales, thread + i * THREADS, scale_read[i]);
+        if (thread + i * THREADS < 2 * TILE) put_scale(a, scales, thread + i * THREADS, scale_read[i], first);
       read_scales(tile + 1);
     }
     if (K_CLASS != NATIVE || V_CLASS != NATIVE) __syncthreads();
