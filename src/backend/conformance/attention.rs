@@ -27,8 +27,8 @@ impl Sequence {
 
     /// Small values, and every third of them a vector of zeros. Dynamic scales of the former are far
     /// below that of the latter, which is 1 by convention.
-    fn small_beside_zeros(shape: Shape, seed: u64, tokens: usize) -> Self {
-        let unit = 2.0_f32.powi(-9);
+    fn small_beside_zeros(shape: Shape, seed: u64, tokens: usize, exponent: i32) -> Self {
+        let unit = 2.0_f32.powi(exponent);
         let mut sequence = Sequence::new(shape, seed, tokens);
         for (i, values) in sequence.v.chunks_mut(shape.head_dim).enumerate() {
             let factor = if i % 3 == 0 { 0.0 } else { unit };
@@ -56,7 +56,9 @@ impl<B: Backend> Suite<'_, B> {
                 let layout = shape.layout(recipe, native);
                 self.attends_to_what_is_stored(Sequence::new(shape, 60, 150), &layout);
                 if layout.recipe.v.scale == Some(ScalePolicy::Dynamic) {
-                    let sequence = Sequence::small_beside_zeros(shape, 63, 150);
+                    // Beside native tokens, scales below 2^-14 cost bits of 16-bit weights.
+                    let exponent = if layout.recipe.sink > 0 { -5 } else { -9 };
+                    let sequence = Sequence::small_beside_zeros(shape, 63, 150, exponent);
                     self.attends_to_what_is_stored(sequence, &layout);
                 }
             }
