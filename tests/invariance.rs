@@ -268,7 +268,7 @@ fn a_component_that_changes_nothing_is_an_error() {
 fn what_cannot_be_applied_is_unsupported_by_name() {
     let mut engine = tiny(Family::Llama, Oracle::default());
     for (recipe, word) in [
-        ("k=e4m3,v=e4m3,q=e4m3", "q=e4m3"),
+        ("k=int4,v=native", "groups of 32 elements, and head_dim 8"),
         ("k=e4m3,v=e4m3,skip-layers=2", "2"),
     ] {
         let parsed = Recipe::parse(recipe).unwrap();

@@ -32,6 +32,7 @@ impl<B: Backend> Arm<B> {
         let layers = decoder.config().layers;
         recipe
             .check_layers(layers)
+            .and_then(|()| recipe.check_heads(decoder.config().head_dim))
             .map_err(|error| EngineError::Unsupported(error.to_string()))?;
         let scales = absmax.as_ref().map_or(0, Vec::len);
         if recipe.needs_calibration() && scales != layers {
