@@ -305,6 +305,17 @@ pub trait Backend {
         rows: &[CacheRow],
     ) -> Result<(), BackendError>;
 
+    /// Passes every query head vector (`[rows, heads * head_dim]`, after rotary) through the format
+    /// of queries that the recipe of `cache` has in `layer`, in place: `x = decode(convert(x / scale)) * scale`
+    /// under a scale per vector, by the rule of [`crate::recipe::float8`].
+    /// Nothing happens where that is native.
+    fn round_queries(
+        &self,
+        cache: &Self::Cache,
+        layer: usize,
+        q: &mut Self::Tensor,
+    ) -> Result<(), BackendError>;
+
     /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer as the recipe says.
     ///
     /// A number that cannot be stored is reported here or by the next [`Backend::settle`].

@@ -1,6 +1,6 @@
 //! A certificate from its parts.
 
-use crate::recipe::{PAGE_TOKENS, Recipe, bytes_per_token, saved};
+use crate::recipe::{PAGE_TOKENS, Recipe, bytes_per_token, saved, sink_bytes};
 use crate::schema::{
     CERTIFICATE_SCHEMA, Certificate, CertificateProtocol, CertificateRecipe, FileDigest, Geometry,
     MemoryFigures, ObjectiveName, ObjectiveResult, Objectives, RuleName, RuleResult, ToolIdentity,
@@ -178,6 +178,7 @@ pub(super) fn certificate_recipe(
         spec: spec.to_owned(),
         bytes_per_token: recipe.map_or(0, |recipe| bytes_per_token(recipe, &shape)),
         native_bytes_per_token: bytes_per_token(&Recipe::native(), &shape),
+        sink_bytes: recipe.map_or(0, |recipe| sink_bytes(recipe, &shape)),
     }
 }
 
@@ -187,6 +188,7 @@ pub(super) fn memory(recipe: &CertificateRecipe) -> MemoryFigures {
         page_tokens: PAGE_TOKENS as u32,
         bytes_per_token: recipe.bytes_per_token,
         native_bytes_per_token: recipe.native_bytes_per_token,
+        sink_bytes: recipe.sink_bytes,
         saved: saved(recipe.bytes_per_token, recipe.native_bytes_per_token),
     }
 }

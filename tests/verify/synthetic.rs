@@ -461,5 +461,6 @@ fn engagement(recipe: &Recipe, sum: Option<KvTotals>) -> Engagement {
         totals: sum,
         unit_scales: false,
         differs_from_native: !recipe.is_native(),
+        queries: None,
     }
 }

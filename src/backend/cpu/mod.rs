@@ -10,70 +10,26 @@ mod exp;
 mod kernel;
 mod product;
 mod rowwise;
+mod tensor;
 mod timing;
 mod widen;
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::meter::Process;
 use super::{
     Activation, Backend, BackendError, CacheLayout, CacheRow, Held, Ledger, Meter, Purpose,
-    RotaryTable, TensorData,
+    RotaryTable, TensorData, storage,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 pub use cache::CpuCache;
 pub use product::CpuWeight;
 use product::{Finish, Product};
 use pulp::Arch;
-
-/// Activations `[rows, width]`, row-major.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CpuTensor {
-    data: Vec<f32>,
-    rows: usize,
-    width: usize,
-    held: Held,
-}
-
-impl CpuTensor {
-    /// A tensor of `data.len() / width` rows.
-    ///
-    /// # Panics
-    /// Where `data` is not whole rows.
-    pub fn from_rows(data: Vec<f32>, width: usize) -> Self {
-        let rows = data.len() / width.max(1);
-        assert_eq!(
-            rows * width,
-            data.len(),
-            "elements of rows of width {width}"
-        );
-        CpuTensor {
-            data,
-            rows,
-            width,
-            held: Held::default(),
-        }
-    }
-
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Elements per row.
-    pub fn width(&self) -> usize {
-        self.width
-    }
-
-    /// Enters how much room the elements take.
-    fn note(&mut self) {
-        self.held.set(float_bytes(self.data.capacity()));
-    }
-
-    fn row(&self, index: usize) -> &[f32] {
-        &self.data[index * self.width..(index + 1) * self.width]
-    }
-}
+pub use tensor::CpuTensor;
+use tensor::float_bytes;
 
 /// Makes the calling thread, which is to run the model, one of the threads that share the work.
 ///
@@ -119,11 +75,6 @@ impl Default for CpuBackend {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Bytes of f32 elements.
-fn float_bytes(elements: usize) -> u64 {
-    elements as u64 * 4
 }
 
 fn instructions(arch: Arch) -> &'static str {
@@ -301,6 +252,19 @@ impl Backend for CpuBackend {
         assert_eq!(x.rows, rows.len(), "rows to rotate");
         assert_eq!(x.width % table.head_dim, 0, "width of whole head vectors");
         rowwise::rotary(self.arch, &mut x.data, x.width, table, rows);
+        Ok(())
+    }
+
+    fn round_queries(
+        &self,
+        cache: &CpuCache,
+        layer: usize,
+        q: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        if let Some(format) = cache.query_format(layer) {
+            let vectors = q.data.par_chunks_exact_mut(cache.layer(layer).head_dim);
+            vectors.for_each(|x| storage::round_query(format, x));
+        }
         Ok(())
     }
 

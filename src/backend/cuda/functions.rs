@@ -15,7 +15,7 @@ use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 25] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
@@ -35,6 +35,7 @@ const NAMES: [&str; 24] = [
     "compare",
     "store",
     "split_heads",
+    "round_queries",
     "slot_totals",
     "slot_absmax",
     "suppress",
@@ -201,6 +202,7 @@ fn compile_ahead(device: &Device, expected: Expected) -> Option<Ahead> {
         native: expected.native,
         exact: expected.exact,
         stored: [Class::Native; 2],
+        sink: false,
     };
     let unit = AttentionUnit::new(device, Source::Compiler, kind)
         .ok()?

@@ -206,6 +206,18 @@ impl Backend for CudaBackend {
         self.start_rotary(x, table, rows)
     }
 
+    fn round_queries(
+        &self,
+        cache: &CudaCache,
+        layer: usize,
+        q: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        match cache.query_format(layer) {
+            Some(format) => self.round_heads(format.into(), cache.layer(layer).head_dim, q),
+            None => Ok(()),
+        }
+    }
+
     fn store(
         &self,
         cache: &mut CudaCache,

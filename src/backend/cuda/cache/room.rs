@@ -17,8 +17,8 @@ pub struct CacheRoom {
     page: usize,
     /// Pages that are allocated at once.
     slab: usize,
-    /// Bytes of the table of pages.
-    table: usize,
+    /// Bytes of the table of pages and of the slots' first tokens.
+    beside: usize,
     /// Pages that the slots can hold together.
     most: usize,
 }
@@ -29,13 +29,14 @@ impl CacheRoom {
     /// # Errors
     /// [`BackendError::Unsupported`] names what the recipe asks for and this worker lacks.
     pub fn new(layout: &CacheLayout) -> Result<Self, BackendError> {
-        let storages = storage::of_layers(layout, "cuda")?;
-        let (_, stored, counts) = lay_out(&storages, &layout.layers);
+        let storages = storage::of_layers(layout)?;
+        let laid_out = lay_out(&storages, &layout.layers, layout.recipe.sink as usize);
+        let (stored, counts) = (laid_out.stored, laid_out.counts);
         let most = layout.slots * layout.slot_tokens.div_ceil(PAGE);
         Ok(CacheRoom {
             page: stored + counts,
             slab: slab_pages(stored),
-            table: most * size_of::<Page>(),
+            beside: most * size_of::<Page>() + layout.slots * laid_out.sink,
             most,
         })
     }
@@ -44,7 +45,7 @@ impl CacheRoom {
     /// pages.
     pub fn tokens_in(&self, bytes: usize) -> usize {
         let share = (bytes as f64 * SHARE) as usize;
-        let pages = share.saturating_sub(self.table) / self.page.max(1);
+        let pages = share.saturating_sub(self.beside) / self.page.max(1);
         // Pages come in whole slabs, but for the one that completes the slots.
         let pages = if pages >= self.most {
             self.most
@@ -100,10 +101,10 @@ mod tests {
             let room = room("SD", slots, slot_tokens);
             let pages = room.tokens_in(bytes) / PAGE;
             let allocated = pages.next_multiple_of(room.slab).min(room.most);
-            prop_assert!(pages == 0 || allocated * room.page + room.table <= bytes);
+            prop_assert!(pages == 0 || allocated * room.page + room.beside <= bytes);
             prop_assert!(pages <= room.most);
             let more = (pages + room.slab).min(room.most);
-            let needs = more * room.page + room.table;
+            let needs = more * room.page + room.beside;
             prop_assert!(pages == room.most || needs as f64 > 0.89 * bytes as f64);
         }
     }

@@ -247,6 +247,7 @@ fn engagement(setup: &ArmSetup, absmax: &[LayerAbsmax]) -> Engagement {
         totals: None,
         unit_scales: false,
         differs_from_native: !setup.recipe.is_native(),
+        queries: None,
     }
 }
 
