@@ -150,14 +150,14 @@ DEV u32 store_groups(const Store& s, int format, const float* x, u8* to, int lan
 }
 
 // A head vector in shared memory, element after element; a row per warp of a block.
-template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, float (*rows)[256], int half, int lane) {
+template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, float (*rows)[256], int half, int turned, int lane) {
   float* to = rows[threadIdx.x >> 5];
   __syncwarp();
 #pragma unroll
   for (int i = 0; i < COUNT; i++)
 #pragma unroll
     for (int j = 0; j < 4; j++)
-      if (2 * lane + 64 * i < half) to[element_of(i, j, half, lane)] = v.x[i][j];
+      if (2 * lane + 64 * i < half) to[element_of(i, j, half, turned, lane)] = v.x[i][j];
   __syncwarp();
   return to;
 }
@@ -194,7 +194,7 @@ template <int COUNT> DEV void store_vector(const Store& s, int which, int row, i
   u32 count = 0;  // changed elements, and saturated ones from bit 16 on
   if (side.format >= FORMAT_INT4) {
     u8* to = (u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, s.head_dim);
-    count = store_groups(s, side.format, spread_vector(v, rows, half, lane), to, lane);
+    count = store_groups(s, side.format, spread_vector(v, rows, half, s.turned, lane), to, lane);
     for (int m = 16; m; m >>= 1) count += __shfl_xor_sync(WARP, count, m);
     if (lane == 0) ((u32*)(page.counts + side.counts))[vector] = count;
     return;
@@ -254,7 +254,7 @@ KERNEL(256) round_queries(float* x, i64 vectors, int head_dim, int format) {
   i64 item = (i64)blockIdx.x * 8 + (threadIdx.x >> 5);
   int lane = threadIdx.x & 31, half = head_dim / 2;
   if (item >= vectors) return;
-  HeadVector<2> v = load_vector<2>(x, FORMAT_F32, item * head_dim, half, lane);
+  HeadVector<2> v = load_vector<2>(x, FORMAT_F32, item * head_dim, half, half, lane);
   round_vector(format, v);
 #pragma unroll
   for (int i = 0; i < 2; i++) {
@@ -375,7 +375,7 @@ KERNEL(256) slot_totals(Slot s, Totals* out) {
   if (threadIdx.x == 0) { saturated = 0; changed = 0; low = __int_as_float(0x7f800000); high = 0.f; }
   __syncthreads();
   const Side side = s.sides[blockIdx.x];
-  int kv_heads = s.shapes[blockIdx.x / 2].x;
+  int kv_heads = s.shapes[blockIdx.x / 2].x, head_dim = s.shapes[blockIdx.x / 2].y;
   i64 vectors = (i64)s.tokens[blockIdx.x / 2] * kv_heads;
   u64 mine = 0;
   if (side.format >= FORMAT_E4M3)
@@ -386,9 +386,9 @@ KERNEL(256) slot_totals(Slot s, Totals* out) {
       u32 count = ((const u32*)(page.counts + side.counts))[vector];
       mine += (u64)(count & 0xffffu) | (u64)(count >> 16) << 32;
       if (side.format >= FORMAT_INT4) {
-        const u8* from = (const u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, s.head_dim);
-        for (int g = 0; g < s.head_dim / group_of(side.format); g++) {
-          float scale = f16_to_f32((u16)((const u32*)(from + s.head_dim / 2))[g]);
+        const u8* from = (const u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, head_dim);
+        for (int g = 0; g < head_dim / group_of(side.format); g++) {
+          float scale = f16_to_f32((u16)((const u32*)(from + head_dim / 2))[g]);
           atomic_min(&low, scale);
           atomic_max(&high, scale);
         }
@@ -425,8 +425,8 @@ KERNEL(256) slot_absmax(Slot s, float* out) {
         const u16* from = (const u16*)(s.sink + side.sink) + ((i64)position * kv_heads + head) * head_dim;
         x = half_to_f32(s.native, from[d]);
       } else if (side.format >= FORMAT_INT4) {
-        const u8* from = (const u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, s.head_dim);
-        u32 parameters = ((const u32*)(from + s.head_dim / 2))[d / group_of(side.format)];
+        const u8* from = (const u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, head_dim);
+        u32 parameters = ((const u32*)(from + head_dim / 2))[d / group_of(side.format)];
         u32 code = from[d / 2] >> d % 2 * 4 & 15;
         float exact = int4_value(code, f16_to_f32((u16)parameters), f16_to_f32((u16)(parameters >> 16)));
         x = half_to_f32(s.native, f32_to_half(s.native, exact));
