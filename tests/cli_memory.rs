@@ -264,7 +264,7 @@ fn groups_and_first_tokens_are_counted() {
         "--budget",
         "40GiB",
         "--recipe",
-        "k=int4,v=int4/64",
+        "k=int4,v=int4-64",
         "--recipe",
         "k=native,v=e4m3,sink=4",
         "--format",

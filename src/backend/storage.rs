@@ -76,12 +76,10 @@ impl Storage {
 /// the layer and component whose calibration is missing.
 pub fn of_layers(layout: &CacheLayout) -> Result<Vec<[Storage; 2]>, BackendError> {
     let recipe = &layout.recipe;
+    let head_dims: Vec<usize> = layout.layers.iter().map(|layer| layer.head_dim).collect();
     recipe
         .check_layers(layout.layers.len())
-        .and_then(|()| {
-            let mut head_dims = layout.layers.iter().map(|layer| layer.head_dim);
-            head_dims.try_for_each(|head_dim| recipe.check_heads(head_dim))
-        })
+        .and_then(|()| recipe.check_heads(&head_dims))
         .map_err(|e| BackendError::Unsupported(format!("recipe {}: {e}", recipe.name)))?;
     (0..layout.layers.len())
         .map(|layer| of_layer(layout, layer))

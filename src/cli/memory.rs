@@ -188,15 +188,16 @@ fn recipes(named: &[String], layers: &[LayerState]) -> Result<Vec<Recipe>, Failu
     } else {
         named.iter().map(String::as_str).collect()
     };
+    let head_dims: Vec<usize> = layers
+        .iter()
+        .map(|layer| layer.head_dim().map_or(0, |head_dim| head_dim as usize))
+        .collect();
     let mut recipes = vec![Recipe::native()];
     for text in named {
         let recipe = Recipe::parse(text).map_err(Failure::input)?;
         recipe
             .check_layers(layers.len())
-            .and_then(|()| {
-                let mut head_dims = layers.iter().filter_map(LayerState::head_dim);
-                head_dims.try_for_each(|head_dim| recipe.check_heads(head_dim as usize))
-            })
+            .and_then(|()| recipe.check_heads(&head_dims))
             .map_err(|error| {
                 Failure::input(anyhow::Error::new(error).context(format!("recipe `{text}`")))
             })?;

@@ -133,10 +133,7 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         norms_less_one: gemma,
         activation,
         embedding_scale: gemma.then(|| dtype.round((hidden_size as f64).sqrt() as f32)),
-        tied_embeddings: match fields.bool("tie_word_embeddings")? {
-            Some(tied) => tied,
-            None => outer.bool("tie_word_embeddings")?.unwrap_or(defaults.tied),
-        },
+        tied_embeddings: tied_embeddings(fields, outer)?.unwrap_or(defaults.tied),
         native_dtype: dtype.native(),
         suppressed: Vec::new(),
         text_part_of,
@@ -268,6 +265,18 @@ fn asks_for(value: Option<&Value>) -> bool {
         Some(Value::Array(list)) => !list.is_empty(),
         Some(Value::Object(map)) => !map.is_empty(),
         Some(Value::Bool(true) | Value::String(_)) => true,
+    }
+}
+
+/// What the config of a multimodal checkpoint and that of its text part say, who have to agree.
+fn tied_embeddings(text: Fields<'_>, outer: Fields<'_>) -> Result<Option<bool>, ModelError> {
+    let name = "tie_word_embeddings";
+    match (text.bool(name)?, outer.bool(name)?) {
+        (Some(text), Some(outer_says)) if text != outer_says => {
+            let expected = format!("{text}, as in text_config");
+            Err(outer.wrong(name, outer_says, expected))
+        }
+        (text, outer) => Ok(text.or(outer)),
     }
 }
 

@@ -137,7 +137,7 @@ mod tests {
         let skipping = "k=e4m3:fixed,v=e4m3:fixed,skip-layers=0,-1";
         assert_eq!(bytes(skipping, &QWEN3_8B), 8 * (34 * 256 + 2 * 512));
         assert_eq!(bytes("k=int4,v=int4", &QWEN3_8B), heads * 160);
-        assert_eq!(bytes("k=int4/64,v=native", &QWEN3_8B), heads * (72 + 256));
+        assert_eq!(bytes("k=int4-64,v=native", &QWEN3_8B), heads * (72 + 256));
         assert_eq!(bytes("k=e4m3,v=int4,q=e4m3", &QWEN3_8B), heads * (132 + 80));
     }
 

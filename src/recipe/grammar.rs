@@ -5,7 +5,7 @@
 //!          | "k=" storage ",v=" storage { "," option }
 //! storage  = format [ ":" policy ]
 //! format   = "native" | "e4m3" | "e5m2" | "int8" | int4 | block
-//! int4     = "int4" [ "/32" | "/64" ]
+//! int4     = "int4" [ "-32" | "-64" ]
 //! block    = "q8_0" | "q5_1" | "q5_0" | "q4_1" | "q4_0" | "iq4_nl"
 //! policy   = "fixed" | "dynamic"
 //! option   = "q=" ( "native" | "e4m3" ) | "sink=" tokens | "skip-layers=" layer { "," layer }
@@ -15,7 +15,7 @@
 //!
 //! A policy on both components belongs to each; one on `v=` alone belongs to every quantised
 //! component; none at all means dynamic. Block formats, which llama.cpp's servers store, have their
-//! scales in their blocks and no policy. Nor has `int4`, whose groups of 32 elements (or 64, `int4/64`)
+//! scales in their blocks and no policy. Nor has `int4`, whose groups of 32 elements (or 64, `int4-64`)
 //! hold a scale and a minimum each: it is dynamic, and `:dynamic` behind it says nothing more.
 //!
 //! - `q=e4m3`: every query head vector passes through E4M3 under a scale of its own before attention
@@ -181,8 +181,8 @@ impl Parser<'_> {
             "e4m3" => Ok(Format::E4m3),
             "e5m2" => Ok(Format::E5m2),
             "int8" => Ok(Format::Int8),
-            "int4" | "int4/32" => Ok(Format::Int4(GroupSize::Of32)),
-            "int4/64" => Ok(Format::Int4(GroupSize::Of64)),
+            "int4" | "int4-32" => Ok(Format::Int4(GroupSize::Of32)),
+            "int4-64" => Ok(Format::Int4(GroupSize::Of64)),
             _ => BlockFormat::from_name(found)
                 .map(Format::Block)
                 .ok_or_else(|| RecipeError::Format {

@@ -213,20 +213,24 @@ impl Recipe {
         Ok(())
     }
 
-    /// Checks whether head vectors of `head_dim` elements are whole groups.
+    /// Checks whether the head vectors of every layer that is quantised are whole groups;
+    /// `head_dims` are their elements, layer by layer, 0 for a layer without any.
     ///
     /// # Errors
     /// [`RecipeError::Groups`] names the format whose groups do not fit.
-    pub fn check_heads(&self, head_dim: usize) -> Result<(), RecipeError> {
-        for format in [self.k.format, self.v.format] {
-            if let Format::Int4(size) = format
-                && !head_dim.is_multiple_of(size.elements())
-            {
-                return Err(RecipeError::Groups {
-                    format,
-                    head_dim,
-                    elements: size.elements(),
-                });
+    pub fn check_heads(&self, head_dims: &[usize]) -> Result<(), RecipeError> {
+        for (layer, &head_dim) in head_dims.iter().enumerate() {
+            let (k, v) = self.components_at(layer, head_dims.len());
+            for format in [k.format, v.format] {
+                if let Format::Int4(size) = format
+                    && !head_dim.is_multiple_of(size.elements())
+                {
+                    return Err(RecipeError::Groups {
+                        format,
+                        head_dim,
+                        elements: size.elements(),
+                    });
+                }
             }
         }
         Ok(())
@@ -260,7 +264,7 @@ impl fmt::Display for Format {
             Format::E5m2 => "e5m2",
             Format::Int8 => "int8",
             Format::Int4(GroupSize::Of32) => "int4",
-            Format::Int4(GroupSize::Of64) => "int4/64",
+            Format::Int4(GroupSize::Of64) => "int4-64",
             Format::Block(block) => block.name(),
         })
     }

@@ -4,7 +4,7 @@ mod fields;
 
 use std::collections::BTreeSet;
 
-use crate::recipe::{Recipe, RecipeError};
+use crate::recipe::{Component, Format, Recipe, RecipeError, ScalePolicy};
 
 use super::protocol_file::check_schema;
 use super::{CalibrationSource, PanelPlan, ProportionRule, Protocol, ProtocolCandidate, RuleName};
@@ -221,7 +221,8 @@ impl Protocol {
         if plan.source == CalibrationSource::Checkpoint {
             let found = plan.documents.max(u32::from(!plan.lengths.is_empty()));
             let expected = "none beside the checkpoint's own scales";
-            return require(found == 0, "calibration.documents", found, expected);
+            require(found == 0, "calibration.documents", found, expected)?;
+            return self.check_checkpoint_formats();
         }
         let fixed = self.candidates.iter().find(|candidate| {
             Recipe::parse(&candidate.spec).is_ok_and(|recipe| recipe.needs_calibration())
@@ -244,6 +245,24 @@ impl Protocol {
             0,
             "positive lengths",
         )
+    }
+
+    /// Scales that a checkpoint brings are made for E4M3: another format has another largest number.
+    fn check_checkpoint_formats(&self) -> Result<(), ProtocolError> {
+        let is_foreign = |component: &Component| {
+            component.scale == Some(ScalePolicy::Fixed) && component.format != Format::E4m3
+        };
+        for (i, candidate) in self.candidates.iter().enumerate() {
+            let Ok(recipe) = Recipe::parse(&candidate.spec) else {
+                continue;
+            };
+            if [recipe.k, recipe.v].iter().any(is_foreign) {
+                let field = format!("candidates[{i}].spec");
+                let expected = "fixed scales for e4m3 alone: those of a checkpoint are made for it";
+                return require(false, &field, &candidate.spec, expected);
+            }
+        }
+        Ok(())
     }
 
     fn check_panels(&self) -> Result<(), ProtocolError> {

@@ -76,7 +76,7 @@ impl<B: Backend> Suite<'_, B> {
                 "SF",
                 "k=e4m3:fixed,v=e5m2:dynamic,sink=70,q=e4m3",
             ];
-            let grouped = ["k=int4,v=int4/64", "k=native,v=int4/64,sink=3"];
+            let grouped = ["k=int4,v=int4-64", "k=native,v=int4-64,sink=3"];
             let grouped = grouped.into_iter().filter(|_| head_dim % 64 == 0);
             for recipe in plain.into_iter().chain(grouped) {
                 let layout = shape.layout(recipe, NativeDtype::F16);

@@ -170,6 +170,7 @@ impl<B: Backend> Suite<'_, B> {
         self.steps("native", NativeDtype::F16, halves);
         self.steps("AD", NativeDtype::Bf16, bfloats);
         self.steps("SF", NativeDtype::F16, TensorData::F32);
+        self.steps("k=int4,v=e4m3,q=e4m3,sink=4", NativeDtype::F16, halves);
     }
 
     fn steps(&self, recipe: &str, native: NativeDtype, element: impl Fn(Vec<f32>) -> TensorData) {
@@ -186,8 +187,13 @@ impl<B: Backend> Suite<'_, B> {
             output: [64, 65].map(|seed| weight(seed, HIDDEN, HEADS * HEAD_DIM)),
         };
         let recipe = Recipe::parse(recipe).expect("a recipe");
+        let mut layers = vec![CacheLayer::new(KV_HEADS, HEAD_DIM); LAYERS];
+        if recipe.sink > 0 {
+            // Two kinds of layers, and so two plans.
+            layers[0].window = Some(20);
+        }
         let layout = CacheLayout {
-            layers: vec![CacheLayer::new(KV_HEADS, HEAD_DIM); LAYERS],
+            layers,
             native,
             slots: 4,
             slot_tokens: 1100,

@@ -25,9 +25,9 @@ pub const RECIPES: [&str; 13] = [
 
 /// Recipes of whole groups.
 pub const GROUPED_RECIPES: [&str; 4] = [
-    "k=int4,v=int4/64",
+    "k=int4,v=int4-64",
     "k=native,v=int4",
-    "k=int4/64,v=e4m3:fixed,q=e4m3",
+    "k=int4-64,v=e4m3:fixed,q=e4m3",
     "k=int8:dynamic,v=int4,sink=5,skip-layers=1",
 ];
 
@@ -303,7 +303,7 @@ impl<B: Backend> Suite<'_, B> {
             ("AD", f32::INFINITY, false),
             ("SD", f32::NAN, false),
             ("SD", 1e6, true),
-            ("k=int4,v=int4/64", 1e6, false),
+            ("k=int4,v=int4-64", 1e6, false),
             ("k=int4,v=int4", f32::NAN, false),
             ("k=int4,v=int4", 65504.0, true),
             ("k=e4m3,v=e4m3,sink=2", 1e6, false),

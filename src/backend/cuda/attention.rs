@@ -106,12 +106,14 @@ impl Attention<'_> {
         let native = cache.native();
         let heads = q.width / shape.head_dim;
         let group = heads / shape.kv_heads;
+        let stored = cache.storages(layer).map(Class::from);
         let functions = self.kernels.attention(AttentionKind {
             head_dim: shape.head_dim,
             native,
             exact: q.operand.is_none(),
-            stored: cache.storages(layer).map(Class::from),
-            sink: cache.sink().tokens > 0,
+            // A native layer's first tokens lie in its pages.
+            sink: cache.sink().tokens > 0 && stored != [Class::Native; 2],
+            stored,
         })?;
         let blocks = Blocks {
             group,

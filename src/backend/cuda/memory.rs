@@ -38,6 +38,11 @@ impl Buffer {
         self.pointer
     }
 
+    /// Whoever recorded the address keeps the buffer: freed, it outdates nothing.
+    pub fn unmark(&self) {
+        self.recorded.set(false);
+    }
+
     /// Size.
     pub fn bytes(&self) -> usize {
         self.bytes

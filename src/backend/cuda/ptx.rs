@@ -27,12 +27,12 @@ const WINDOW_LOG: u32 = 24;
 /// The embedded PTX of `unit`, ended by NUL as the driver wants it.
 ///
 /// # Errors
-/// [`BackendError::Device`] where there is none.
+/// [`BackendError::Unsupported`] where there is none.
 pub fn embedded(unit: &Unit) -> Result<Vec<u8>, BackendError> {
     let text = unpacked(ARCHIVE)?;
     let found = entries(text).find(|(digest, _)| *digest == unit.sha256());
     let (_, ptx) = found.ok_or_else(|| {
-        BackendError::Device(format!(
+        BackendError::Unsupported(format!(
             "no embedded PTX for {}: it is there for head_dim {HEAD_DIMS:?} and native or FP8 \
              elements; with NVRTC there are all",
             unit.describe()

@@ -107,6 +107,8 @@ struct Run {
     key: Key,
     plans: Vec<(Blocks, PlanSizes)>,
     passes: u32,
+    /// They cannot be recorded.
+    refused: bool,
 }
 
 struct Recording {
@@ -182,26 +184,34 @@ where
             recordings.started.set(recordings.started.get() + 1);
             return Ok(());
         }
-        let latest = recordings.latest.take().filter(|run| run.key == key);
-        if let Some(run) = latest.as_ref().filter(|run| run.passes >= REPEATS)
-            && let Some(recording) = self.record(backend, key.clone(), run)?
-        {
-            if let Some(at) = known {
-                kept.remove(at);
+        let mut latest = recordings.latest.take().filter(|run| run.key == key);
+        let due = |run: &&mut Run| run.passes >= REPEATS && !run.refused;
+        if let Some(run) = latest.as_mut().filter(due) {
+            if let Some(recording) = self.record(backend, key.clone(), run)? {
+                if let Some(at) = known {
+                    kept.remove(at);
+                }
+                if kept.len() == KEPT {
+                    kept.remove(0);
+                }
+                kept.push(recording);
+                return Ok(());
             }
-            if kept.len() == KEPT {
-                kept.remove(0);
-            }
-            kept.push(recording);
-            return Ok(());
+            run.refused = true;
         }
         (self.run)(self.cache, self.state)?;
         let plans = backend.kept.rows(device, rows)?.sizes();
-        let passes = match latest {
-            Some(run) if run.plans == plans => run.passes + 1,
-            _ => 1,
+        let (passes, refused) = match latest {
+            Some(run) if run.plans == plans => (run.passes + 1, run.refused),
+            _ => (1, false),
         };
-        recordings.latest.replace(Some(Run { key, plans, passes }));
+        let run = Run {
+            key,
+            plans,
+            passes,
+            refused,
+        };
+        recordings.latest.replace(Some(run));
         Ok(())
     }
 
@@ -237,6 +247,8 @@ where
             return Ok(None);
         };
         let operand = stream.operand;
+        // The recording itself keeps them: when both go, others stay.
+        rows.unmark();
         let (left, _) = device.memory()?;
         let bytes = free.saturating_sub(left) as u64;
         graph.launch().map_err(failed("recorded kernels"))?;

@@ -82,6 +82,14 @@ impl DeviceRows {
         Ok(plan)
     }
 
+    /// See [`Buffer::unmark`].
+    pub fn unmark(&self) {
+        self.places.borrow().unmark();
+        for (_, plan) in self.plans.borrow().iter() {
+            plan.words.borrow().unmark();
+        }
+    }
+
     /// Blocks that were planned for, with the sizes of their plans.
     pub fn sizes(&self) -> Vec<(Blocks, PlanSizes)> {
         let plans = self.plans.borrow();

@@ -53,13 +53,18 @@ fn digest(path: &str, found: &str) -> Option<Disagreement> {
     (!sound).then(|| Disagreement::claim(path, found, "64 lower-case hexadecimal digits"))
 }
 
+/// More layers than any model has: a certificate may say anything.
+const MOST_LAYERS: u32 = 10_000;
+
 /// Bytes per token follow from the recipe and the model's shape, memory figures from them.
 fn costs(certificate: &Certificate) -> Vec<Disagreement> {
     let (stated, geometry) = (&certificate.recipe, &certificate.model.geometry);
     let spec = stated.spec.as_str();
+    let head_dims = vec![geometry.head_dim as usize; geometry.layers.min(MOST_LAYERS) as usize];
     let parsed = Recipe::parse(spec).and_then(|recipe| {
         recipe
             .check_layers(geometry.layers as usize)
+            .and_then(|()| recipe.check_heads(&head_dims))
             .map(|()| recipe)
     });
     let recipe = match parsed {

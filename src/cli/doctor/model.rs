@@ -117,7 +117,8 @@ fn accepted(
     let recipes = rows(&layers, tokens);
     let fits = weights.as_ref().map_or(Vec::new(), |weights| {
         let gpus = gpus.iter().enumerate();
-        gpus.filter_map(|(number, gpu)| Some(fit(number, gpu.as_ref()?, weights, &recipes)))
+        let stored = rows(&unbounded(&layers), tokens);
+        gpus.filter_map(|(number, gpu)| Some(fit(number, gpu.as_ref()?, weights, &stored)))
             .collect()
     });
     ModelReport {
@@ -165,6 +166,21 @@ fn shown_name(path: &Path) -> String {
     }
 }
 
+/// Layers as built-in workers store them, who keep the tokens behind a window too.
+fn unbounded(layers: &[LayerState]) -> Vec<LayerState> {
+    let without_window = |layer: &LayerState| match *layer {
+        LayerState::Attention {
+            kv_heads, head_dim, ..
+        } => LayerState::Attention {
+            kv_heads,
+            head_dim,
+            window: None,
+        },
+        state => state,
+    };
+    layers.iter().map(without_window).collect()
+}
+
 /// Native and the named recipes.
 fn rows(layers: &[LayerState], tokens: u64) -> Vec<Row> {
     let named = NAMED
@@ -210,6 +226,14 @@ fn notes(
         notes.push("The config alone was read: no weights, no tokenizer.".to_owned());
     }
     notes.extend(config.notes());
+    if config.layers.iter().any(|layer| layer.window.is_some()) {
+        notes.push(
+            "Cache bytes of a sequence count what lies within the windows. The built-in workers keep \
+             the tokens behind them too: their certificates count every token, and so do the \
+             sequences that fit a GPU."
+                .to_owned(),
+        );
+    }
     let quantised = weights.and_then(|weights| weights.quantised.as_ref());
     if let Some(activations) = quantised.and_then(|found| found.activations.as_ref()) {
         notes.push(format!(

@@ -29,14 +29,12 @@ impl<B: Backend> Arm<B> {
         absmax: Option<Vec<LayerAbsmax>>,
         layout: BatchLayout,
     ) -> Result<Self, EngineError> {
-        let (layers, of_layers) = (decoder.config().layers.len(), &decoder.config().layers);
-        let check_heads = || {
-            let mut head_dims = of_layers.iter().map(|layer| layer.head_dim);
-            head_dims.try_for_each(|head_dim| recipe.check_heads(head_dim))
-        };
+        let of_layers = decoder.config().layers.iter();
+        let head_dims: Vec<usize> = of_layers.map(|layer| layer.head_dim).collect();
+        let layers = head_dims.len();
         recipe
             .check_layers(layers)
-            .and_then(|()| check_heads())
+            .and_then(|()| recipe.check_heads(&head_dims))
             .map_err(|error| EngineError::Unsupported(error.to_string()))?;
         let scales = absmax.as_ref().map_or(0, Vec::len);
         if recipe.needs_calibration() && scales != layers {

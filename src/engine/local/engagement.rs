@@ -11,8 +11,8 @@ use crate::schema::{
 ///
 /// # Errors
 /// [`EngineError::Worker`], by component, where a layer stored nothing or lacks its scales, where
-/// a native layer differs from native, or where a quantised component is unchanged everywhere; where
-/// the sink holds the whole probe, or queries change nothing.
+/// a native layer differs from native, or where a quantised component is unchanged everywhere or
+/// queries change nothing; [`EngineError::Unsupported`] where the sink holds the whole probe.
 pub(super) fn engagement(
     recipe: &Recipe,
     probe_tokens: u64,
@@ -20,10 +20,10 @@ pub(super) fn engagement(
     queries: Option<QueryEngagement>,
 ) -> Result<Engagement, EngineError> {
     if u64::from(recipe.sink) >= probe_tokens {
-        return Err(not_engaged(
-            recipe,
-            &format!("all {probe_tokens} tokens of the probe stay native, expected a longer probe"),
-        ));
+        return Err(EngineError::Unsupported(format!(
+            "recipe {}: all {probe_tokens} tokens of the probe stay native, expected a longer probe",
+            recipe.name
+        )));
     }
     if let Some(QueryEngagement {
         format,

@@ -28,6 +28,11 @@ pub enum LoadError {
     Activations(BackendError),
 }
 
+/// Token embeddings, `[vocab_size, hidden_size]`.
+const EMBEDDING: &str = "model.embed_tokens.weight";
+/// The output projection, likewise.
+const HEAD: &str = "lm_head.weight";
+
 impl<B: Backend> Decoder<B> {
     /// Loads every tensor that `config` asks for. A host copy lives only until the backend has
     /// taken its tensor over.
@@ -49,7 +54,8 @@ impl<B: Backend> Decoder<B> {
             return Err(loader.unsupported("a model without decoder layers".to_owned()));
         }
         let (vocab, hidden) = (config.vocab_size, config.hidden_size);
-        let embedding = loader.weight("model.embed_tokens.weight", vocab, hidden)?;
+        loader.check_tied_head(&[vocab, hidden])?;
+        let embedding = loader.weight(EMBEDDING, vocab, hidden)?;
         let layers = (0..config.layers.len())
             .map(|index| loader.layer(index))
             .collect::<Result<_, _>>()?;
@@ -57,7 +63,7 @@ impl<B: Backend> Decoder<B> {
         let head = if config.tied_embeddings {
             None
         } else {
-            Some(loader.weight("lm_head.weight", vocab, hidden)?)
+            Some(loader.weight(HEAD, vocab, hidden)?)
         };
         Ok(Decoder {
             backend,
@@ -172,6 +178,22 @@ impl<B: Backend> Loader<'_, B> {
         )))
     }
 
+    /// A head that is stored although the config ties it to the embedding has to be the same: which
+    /// of two the checkpoint's author meant cannot be known.
+    fn check_tied_head(&self, shape: &[usize]) -> Result<(), LoadError> {
+        if !self.config.tied_embeddings || !self.weights.contains(HEAD) {
+            return Ok(());
+        }
+        let [head, embedding] = [HEAD, EMBEDDING].map(|name| self.weights.load(name, shape));
+        let (head, embedding) = (head?, embedding?);
+        if head == embedding || head.into_f32() == embedding.into_f32() {
+            return Ok(());
+        }
+        Err(self.unsupported(format!(
+            "tensor {HEAD}, which differs from {EMBEDDING} although tie_word_embeddings is true"
+        )))
+    }
+
     fn unsupported(&self, what: String) -> LoadError {
         let files = self.weights.files().iter();
         let paths: Vec<&str> = files.map(|file| file.path.as_str()).collect();
@@ -204,5 +226,70 @@ impl<B: Backend> Loader<'_, B> {
             source,
         };
         self.backend.vector(data).map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::TensorData;
+    use crate::backend::cpu::CpuBackend;
+    use crate::model::{NoiseWeights, hf_config};
+    use crate::recipe::NativeDtype;
+    use crate::schema::FileDigest;
+
+    /// Noise with a head that is stored beside the embedding, with one number changed.
+    struct Stored {
+        noise: NoiseWeights,
+        embedding: TensorData,
+        changed: Option<f32>,
+    }
+
+    impl WeightSource for Stored {
+        fn load(&self, name: &str, shape: &[usize]) -> Result<TensorData, ModelError> {
+            match (name, self.changed) {
+                (EMBEDDING, _) => Ok(self.embedding.clone()),
+                (HEAD, changed) => {
+                    let mut numbers = self.embedding.clone().into_f32();
+                    numbers[3] = changed.unwrap_or(numbers[3]);
+                    Ok(TensorData::F32(numbers))
+                }
+                _ => self.noise.load(name, shape),
+            }
+        }
+
+        fn contains(&self, name: &str) -> bool {
+            name == HEAD
+        }
+
+        fn files(&self) -> &[FileDigest] {
+            &[]
+        }
+    }
+
+    #[test]
+    fn a_head_that_is_tied_but_stored_has_to_be_the_embedding() {
+        let config = serde_json::json!({
+            "model_type": "llama", "hidden_size": 16, "intermediate_size": 16,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 8,
+            "max_position_embeddings": 32, "tie_word_embeddings": true, "torch_dtype": "float16",
+        });
+        let config = hf_config::parse_config("config.json", config.to_string().as_bytes());
+        let config = config.unwrap();
+        let load = |changed| {
+            let noise = NoiseWeights::new(NativeDtype::F16);
+            let embedding = noise.load(EMBEDDING, &[8, 16]).unwrap();
+            let weights = Stored {
+                noise,
+                embedding,
+                changed,
+            };
+            Decoder::load(config.clone(), &weights, CpuBackend::new()).map(|_| ())
+        };
+        load(None).unwrap();
+        let text = load(Some(0.25)).unwrap_err().to_string();
+        let expected = "tensor lm_head.weight, which differs from model.embed_tokens.weight \
+                        although tie_word_embeddings is true";
+        assert!(text.ends_with(expected), "{text}");
     }
 }

@@ -130,7 +130,8 @@ impl<B: Backend> Workspace<B> {
         wanted: &[usize],
     ) -> Result<(), BackendError> {
         let heads = &mut self.heads[self.heads_of[layer]];
-        // What is computed from either stands free until then, and is as wide.
+        // What is computed from either stands free until then, and is as wide. Both pairs change
+        // places together: a backend that recorded a pass tells them apart by `x` alone.
         for (tensor, room) in [
             (&mut self.x, &mut self.normed),
             (&mut heads.q, &mut heads.attended),

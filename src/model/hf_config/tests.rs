@@ -386,3 +386,31 @@ fn ministral_reads_how_queries_grow() {
     };
     assert_eq!(attention_factor, 1.0);
 }
+
+#[test]
+fn a_text_part_and_its_whole_agree_on_a_tied_head() {
+    let read = |text: Option<bool>, whole: Option<bool>| {
+        let mut inner = json!({"model_type": "mistral", "hidden_size": 32, "intermediate_size": 48,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+            "head_dim": 16, "vocab_size": 8, "max_position_embeddings": 64});
+        let mut outer = json!({"model_type": "mistral3", "torch_dtype": "bfloat16"});
+        if let Some(tied) = text {
+            inner["tie_word_embeddings"] = json!(tied);
+        }
+        if let Some(tied) = whole {
+            outer["tie_word_embeddings"] = json!(tied);
+        }
+        outer["text_config"] = inner;
+        let read = parse_config("config.json", outer.to_string().as_bytes());
+        read.map(|config| config.tied_embeddings)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(read(None, None), Ok(false));
+    assert_eq!(read(Some(true), None), Ok(true));
+    assert_eq!(read(None, Some(true)), Ok(true));
+    assert_eq!(read(Some(true), Some(true)), Ok(true));
+    let text = read(Some(true), Some(false)).unwrap_err();
+    let expected = "config.json: field `tie_word_embeddings`: found false, expected true, as in \
+                    text_config";
+    assert_eq!(text, expected);
+}

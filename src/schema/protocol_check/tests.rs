@@ -101,6 +101,15 @@ fn each_violation_is_named() {
         refusal(|p| p.calibration.lengths.clear()),
         refusal(|p| p.calibration.lengths = vec![8, 8]),
         refusal(|p| p.calibration.lengths = vec![0]),
+        refusal(|p| {
+            p.calibration = CalibrationPlan {
+                source: CalibrationSource::Checkpoint,
+                documents: 0,
+                lengths: Vec::new(),
+                ..p.calibration.clone()
+            };
+            p.candidates[1] = candidate("Y", "k=native,v=int8:fixed");
+        }),
         refusal(|p| p.panels.clear()),
         refusal(|p| set_length(&mut p.panels[2], 1024)),
         refusal(|p| set_length(&mut p.panels[1], 128)),

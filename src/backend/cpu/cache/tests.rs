@@ -22,7 +22,7 @@ fn slots_that_hold_no_token_never_enter_arithmetic() {
         "AD",
         "SF",
         "k=int8:dynamic,v=e5m2:dynamic",
-        "k=int4,v=int4/64",
+        "k=int4,v=int4-64",
         "k=e4m3,v=int4,sink=19",
     ] {
         let run = |poison: bool| {
@@ -111,7 +111,7 @@ fn the_ledger_holds_the_bytes_that_memory_figures_give() {
         "RD",
         "SD",
         "k=int8:fixed,v=native",
-        "k=int4,v=int4/64",
+        "k=int4,v=int4-64",
         "k=native,v=e4m3,sink=4",
         "k=int4,v=e4m3,sink=33",
     ] {

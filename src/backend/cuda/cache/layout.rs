@@ -152,7 +152,7 @@ mod tests {
                 head_dim: head_dim as u32,
             };
             let groups = match head_dim % 64 {
-                0 => &["k=int4,v=int4/64,sink=7", "k=int4/64,v=e4m3"][..],
+                0 => &["k=int4,v=int4-64,sink=7", "k=int4-64,v=e4m3"][..],
                 32 => &["k=native,v=int4"],
                 _ => &[],
             };
