@@ -271,5 +271,5 @@ fn cuda_stores_as_recipes_say() {
         println!("skipped: {error}");
         return;
     }
-    stores_as_recipes_say(|| CudaBackend::new(0).unwrap(), 0.5, 4e-3);
+    stores_as_recipes_say(|| CudaBackend::new(0).unwrap(), 0.7, 4e-3);
 }
