@@ -139,6 +139,26 @@ fn what_is_not_declared_is_taken_over_but_for_the_divisors() {
     assert!(other.description.contains("mine"), "{}", other.description);
 }
 
+/// Digests of the panels of `--from` say nothing of panels that are declared anew.
+#[test]
+fn frozen_panels_go_with_the_panels_that_they_froze() {
+    let dir = tempfile::tempdir().unwrap();
+    let frozen = |name: &str, changes: &[&str]| {
+        let out = dir.path().join(format!("{name}.json"));
+        let mut args = vec!["--name", name, "--from", "demo"];
+        args.extend(changes);
+        printed(&out, &args);
+        let protocol: Value = serde_json::from_str(&fs::read_to_string(out).unwrap()).unwrap();
+        let digests = protocol.get("frozen_panels").and_then(Value::as_array);
+        digests.map_or(0, Vec::len)
+    };
+    assert_eq!(frozen("same", &[]), 12);
+    assert_eq!(frozen("limits", &["--limit", "gross_loss=3%"]), 12);
+    assert_eq!(frozen("panels", &["--panel", "math:cases=50,task=demo-math"]), 0);
+    assert_eq!(frozen("seed", &["--seed", "5"]), 0);
+    assert_eq!(frozen("calibration", &["--calibration", "checkpoint"]), 0);
+}
+
 #[test]
 fn what_cannot_be_declared_is_refused_and_nothing_is_written() {
     let dir = tempfile::tempdir().unwrap();
