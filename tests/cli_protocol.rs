@@ -154,7 +154,10 @@ fn frozen_panels_go_with_the_panels_that_they_froze() {
     };
     assert_eq!(frozen("same", &[]), 12);
     assert_eq!(frozen("limits", &["--limit", "gross_loss=3%"]), 12);
-    assert_eq!(frozen("panels", &["--panel", "math:cases=50,task=demo-math"]), 0);
+    assert_eq!(
+        frozen("panels", &["--panel", "math:cases=50,task=demo-math"]),
+        0
+    );
     assert_eq!(frozen("seed", &["--seed", "5"]), 0);
     assert_eq!(frozen("calibration", &["--calibration", "checkpoint"]), 0);
 }

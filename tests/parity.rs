@@ -16,13 +16,19 @@ use kvassay::recipe::Recipe;
 use support::fixture::{self, Expected};
 use support::oracle::Oracle;
 
-const MODELS: [&str; 6] = [
+const MODELS: [&str; 12] = [
+    "gemma3",
     "llama",
     "llama-linear",
     "llama-llama3",
     "llama-yarn",
+    "mistral",
+    "mistral3",
+    "phi3-long",
+    "phi3-short",
     "qwen2",
     "qwen3",
+    "qwen3-window",
 ];
 
 /// The same decoder with weights that are stored as codes (`fixtures/parity/make_quantised.py`).

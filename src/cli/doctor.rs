@@ -57,7 +57,10 @@ struct Check {
 /// # Errors
 /// Exit 2 for a model that cannot be read. One that no worker runs is reported, with exit 3.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
-    let mut checks = vec![Check::new("cpu worker", Ok(CpuBackend::new().device()))];
+    let mut checks = vec![Check::new(
+        "cpu worker",
+        Found::Ok(CpuBackend::new().device()),
+    )];
     let survey = cuda::survey();
     let works = survey.self_test.is_ok();
     checks.push(Check::new("driver", survey.driver));

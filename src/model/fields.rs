@@ -64,6 +64,11 @@ impl<'a> Fields<'a> {
         self.map.keys().map(String::as_str)
     }
 
+    /// Whether the field does not stand there at all, not even as `null`.
+    pub(crate) fn is_absent(&self, name: &str) -> bool {
+        !self.map.contains_key(name)
+    }
+
     /// An object within this one.
     pub(crate) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, ModelError> {
         let read = |value: &'a Value| value.as_object().map(|map| Fields::new(self.path, map));

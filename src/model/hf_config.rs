@@ -1,5 +1,7 @@
 //! `config.json` of a Hugging Face checkpoint, with that library's defaults where it has any.
 
+mod family;
+mod layers;
 pub(crate) mod rope;
 #[cfg(test)]
 mod tests;
@@ -13,20 +15,20 @@ use crate::recipe::NativeDtype;
 
 use super::fields::{Fields, parse_object, short};
 use super::{Family, LayerConfig, ModelConfig, ModelError, quantised};
+use family::{Decoder, Defaults};
 
-/// Head width of Qwen3 where its config names none.
-const QWEN3_HEAD_DIM: usize = 128;
-
-/// Epsilon of every RMSNorm where the config names none.
-const RMS_NORM_EPS: f64 = 1e-6;
+/// What products of queries and keys are scaled by in Gemma 3 where the config names nothing: the
+/// square root of this divides them.
+const QUERY_PRE_ATTN_SCALAR: f64 = 256.0;
 
 /// More layers than any model has; a guard against a config that would list tensors for ever.
 pub(crate) const MAX_LAYERS: usize = 1024;
 
 /// Fields that change the forward pass in ways that are not applied; allowed only when absent,
 /// `null`, `false`, 0 or empty.
-const REFUSED: [&str; 12] = [
-    "use_sliding_window",
+const REFUSED: [&str; 13] = [
+    "use_bidirectional_attention",
+    "num_kv_shared_layers",
     "attn_logit_softcapping",
     "final_logit_softcapping",
     "num_experts",
@@ -68,45 +70,84 @@ pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
 /// Reads the text of a `config.json`; `path` is for messages.
 pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, ModelError> {
     let map: Map<String, Value> = parse_object(path, text)?;
-    let fields = Fields::new(path, &map);
-    let family = family(fields)?;
-    refuse_unapplied(fields, family)?;
+    let outer = Fields::new(path, &map);
+    let Decoder {
+        family,
+        fields,
+        text_part_of,
+    } = family::decoder(outer)?;
+    let defaults = family::defaults(family);
+    for part in [outer, fields] {
+        refuse_unapplied(part)?;
+    }
     // How weights are stored is read beside them; what is not applied is refused here already.
-    quantised::of_config(fields)?;
-    let heads = fields.required_usize("num_attention_heads")?;
+    quantised::of_config(outer)?;
+    let activation = activation(fields, family)?;
+    let or = |name: &str, default: Option<usize>| match (default, fields.get(name)) {
+        (Some(default), None) => Ok(default),
+        _ => fields.required_usize(name),
+    };
+    let heads = or("num_attention_heads", defaults.heads)?;
     let hidden_size = fields.required_usize("hidden_size")?;
-    let context = fields.required_usize("max_position_embeddings")?;
+    let context = or("max_position_embeddings", defaults.context)?;
+    let kv_heads = match fields.usize("num_key_value_heads")? {
+        Some(kv_heads) => kv_heads,
+        // What `null` says.
+        None if !fields.is_absent("num_key_value_heads") => heads,
+        None => defaults.kv_heads.unwrap_or(heads),
+    };
+    let head_dim = head_dim(fields, defaults, hidden_size, heads)?;
+    let mut layer = LayerConfig::new(heads, kv_heads, head_dim);
+    if family == Family::Gemma3 {
+        let scalar = fields.positive("query_pre_attn_scalar")?;
+        layer.score_divisor = scalar.unwrap_or(QUERY_PRE_ATTN_SCALAR).sqrt() as f32;
+    }
+    let windows = layers::windows(fields, family, defaults, layer_count(fields)?)?;
+    let layers = windows.into_iter().map(|window| LayerConfig {
+        window,
+        // Layers with a window have a rotary embedding of their own in Gemma 3 only.
+        rope: usize::from(family == Family::Gemma3 && window.is_some()),
+        ..layer
+    });
     let attention_bias = fields.bool("attention_bias")?.unwrap_or(false);
-    let layer = LayerConfig::new(
-        heads,
-        fields.usize("num_key_value_heads")?.unwrap_or(heads),
-        head_dim(fields, family, hidden_size, heads)?,
-    );
+    if attention_bias && has_no_bias(family) {
+        return Err(fields.unsupported("attention_bias"));
+    }
+    let dtype = dtype(fields, outer)?;
+    let gemma = family == Family::Gemma3;
     let config = ModelConfig {
         family,
-        layers: vec![layer; layer_count(fields)?],
+        layers: layers.collect(),
         hidden_size,
         intermediate_size: fields.required_usize("intermediate_size")?,
-        vocab_size: fields.required_usize("vocab_size")?,
+        vocab_size: or("vocab_size", defaults.vocab_size)?,
         context,
-        rms_norm_eps: fields.positive("rms_norm_eps")?.unwrap_or(RMS_NORM_EPS) as f32,
-        ropes: vec![rope::rope(fields, context)?],
+        rms_norm_eps: fields.positive("rms_norm_eps")?.unwrap_or(defaults.epsilon) as f32,
+        ropes: rope::ropes(fields, family, context, head_dim)?,
         qkv_bias: attention_bias || family == Family::Qwen2,
         attention_output_bias: attention_bias && family != Family::Qwen2,
         mlp_bias: family == Family::Llama && fields.bool("mlp_bias")?.unwrap_or(false),
-        qk_norm: family == Family::Qwen3,
-        fused_projections: false,
-        output_norms: false,
-        norms_less_one: false,
-        activation: Activation::Silu,
-        embedding_scale: None,
-        text_part_of: None,
-        tied_embeddings: fields.bool("tie_word_embeddings")?.unwrap_or(false),
-        native_dtype: native_dtype(fields)?,
+        qk_norm: gemma || family == Family::Qwen3,
+        fused_projections: family == Family::Phi3,
+        output_norms: gemma,
+        norms_less_one: gemma,
+        activation,
+        embedding_scale: gemma.then(|| dtype.round((hidden_size as f64).sqrt() as f32)),
+        tied_embeddings: match fields.bool("tie_word_embeddings")? {
+            Some(tied) => tied,
+            None => outer.bool("tie_word_embeddings")?.unwrap_or(defaults.tied),
+        },
+        native_dtype: dtype.native(),
         suppressed: Vec::new(),
+        text_part_of,
     };
     check_geometry(path, &config)?;
     Ok(config)
+}
+
+/// Families without biases in attention, whatever their configs say.
+fn has_no_bias(family: Family) -> bool {
+    matches!(family, Family::Phi3 | Family::Mistral | Family::Ministral3)
 }
 
 /// Tokens that a checkpoint declares as never to be generated: `suppress_tokens` of
@@ -197,45 +238,25 @@ fn layer_count(fields: Fields<'_>) -> Result<usize, ModelError> {
     Ok(layers)
 }
 
-fn family(fields: Fields<'_>) -> Result<Family, ModelError> {
-    let known = "`llama`, `qwen2` or `qwen3`";
-    let name = fields
-        .str("model_type")?
-        .ok_or_else(|| fields.missing("model_type", known))?;
-    let (family, architecture) = match name {
-        "llama" => (Family::Llama, "LlamaForCausalLM"),
-        "qwen2" => (Family::Qwen2, "Qwen2ForCausalLM"),
-        "qwen3" => (Family::Qwen3, "Qwen3ForCausalLM"),
-        _ => return Err(fields.unsupported("model_type")),
-    };
-    match fields.get("architectures") {
-        Some(Value::Array(list)) if list.iter().any(|one| one != architecture) => {
-            Err(fields.unsupported("architectures"))
-        }
-        _ => Ok(family),
+fn refuse_unapplied(fields: Fields<'_>) -> Result<(), ModelError> {
+    match REFUSED.iter().find(|name| asks_for(fields.get(name))) {
+        Some(name) => Err(fields.unsupported(name)),
+        None => Ok(()),
     }
 }
 
-fn refuse_unapplied(fields: Fields<'_>, family: Family) -> Result<(), ModelError> {
-    if let Some(name) = REFUSED.iter().find(|name| asks_for(fields.get(name))) {
-        return Err(fields.unsupported(name));
-    }
-    // Qwen configs keep a `sliding_window` that `use_sliding_window: false` switches off; a Llama
-    // config has no such switch.
-    if family == Family::Llama && asks_for(fields.get("sliding_window")) {
-        return Err(fields.unsupported("sliding_window"));
-    }
-    if let Some(types) = fields.get("layer_types") {
-        let list = types
-            .as_array()
-            .ok_or_else(|| fields.wrong("layer_types", short(types), "a list"))?;
-        if list.iter().any(|one| one != "full_attention") {
-            return Err(fields.unsupported("layer_types"));
-        }
-    }
-    match fields.str("hidden_act")? {
-        None | Some("silu") => Ok(()),
-        Some(_) => Err(fields.unsupported("hidden_act")),
+/// Activation of the MLP's gate.
+fn activation(fields: Fields<'_>, family: Family) -> Result<Activation, ModelError> {
+    // The others' name has no effect in Gemma 3.
+    let (field, default) = match family {
+        Family::Gemma3 => ("hidden_activation", Activation::GeluTanh),
+        _ => ("hidden_act", Activation::Silu),
+    };
+    match fields.str(field)? {
+        None => Ok(default),
+        Some("silu" | "swish") => Ok(Activation::Silu),
+        Some("gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
+        Some(_) => Err(fields.unsupported(field)),
     }
 }
 
@@ -252,15 +273,15 @@ fn asks_for(value: Option<&Value>) -> bool {
 
 fn head_dim(
     fields: Fields<'_>,
-    family: Family,
+    defaults: Defaults,
     hidden_size: usize,
     heads: usize,
 ) -> Result<usize, ModelError> {
     if let Some(head_dim) = fields.usize("head_dim")? {
         return Ok(head_dim);
     }
-    if family == Family::Qwen3 {
-        return Ok(QWEN3_HEAD_DIM);
+    if let Some(head_dim) = defaults.head_dim {
+        return Ok(head_dim);
     }
     if !hidden_size.is_multiple_of(heads) {
         let expected = format!("a multiple of num_attention_heads = {heads}");
@@ -269,20 +290,46 @@ fn head_dim(
     Ok(hidden_size / heads)
 }
 
-fn native_dtype(fields: Fields<'_>) -> Result<NativeDtype, ModelError> {
-    let (field, name) = match (fields.str("dtype")?, fields.str("torch_dtype")?) {
-        (Some(name), _) => ("dtype", name),
-        (None, Some(name)) => ("torch_dtype", name),
-        (None, None) => {
-            let expected = "`float16`, `bfloat16` or `float32` (also as `dtype`)";
-            return Err(fields.missing("torch_dtype", expected));
+/// Element type of a checkpoint, which is also what its library computes in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Dtype {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Dtype {
+    /// Checkpoints in 32-bit floats have no 16-bit format of their own: their native cache is the
+    /// more precise of the two.
+    fn native(self) -> NativeDtype {
+        match self {
+            Dtype::F32 | Dtype::F16 => NativeDtype::F16,
+            Dtype::Bf16 => NativeDtype::Bf16,
         }
-    };
-    match name {
-        // Checkpoints in 32-bit floats have no 16-bit format of their own: their native cache
-        // is the more precise of the two.
-        "float16" | "float32" => Ok(NativeDtype::F16),
-        "bfloat16" => Ok(NativeDtype::Bf16),
-        _ => Err(fields.unsupported(field)),
     }
+
+    /// A constant as the library rounds it to its compute type.
+    fn round(self, x: f32) -> f32 {
+        match self {
+            Dtype::F32 => x,
+            Dtype::F16 => half::f16::from_f32(x).to_f32(),
+            Dtype::Bf16 => half::bf16::from_f32(x).to_f32(),
+        }
+    }
+}
+
+fn dtype(fields: Fields<'_>, outer: Fields<'_>) -> Result<Dtype, ModelError> {
+    for part in [fields, outer] {
+        for field in ["dtype", "torch_dtype"] {
+            match part.str(field)? {
+                None => {}
+                Some("float32") => return Ok(Dtype::F32),
+                Some("float16") => return Ok(Dtype::F16),
+                Some("bfloat16") => return Ok(Dtype::Bf16),
+                Some(_) => return Err(part.unsupported(field)),
+            }
+        }
+    }
+    let expected = "`float16`, `bfloat16` or `float32` (also as `dtype`)";
+    Err(outer.missing("torch_dtype", expected))
 }

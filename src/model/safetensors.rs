@@ -4,7 +4,7 @@ mod index;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ::safetensors::tensor::{Dtype, Metadata, SafeTensors};
@@ -255,6 +255,7 @@ impl Shard {
             let expected = "a safetensors header that fits the file";
             ModelError::invalid(file.path(), "header", e, expected)
         })?;
+        let metadata = with_asked_names(&file, metadata)?;
         Ok(Shard {
             file,
             metadata,
@@ -283,6 +284,36 @@ pub(crate) fn read(stored: &Stored<'_>, name: &str) -> Result<TensorData, ModelE
         NumberType::F16 => read_f16(stored.bytes),
         NumberType::Bf16 => read_bf16(stored.bytes),
     })
+}
+
+/// The header with the names by which tensors are asked for.
+fn with_asked_names(file: &FileBytes, metadata: Metadata) -> Result<Metadata, ModelError> {
+    let mut tensors = Vec::new();
+    for name in metadata.offset_keys() {
+        if let Some(info) = metadata.info(&name) {
+            tensors.push((asked_name(&name), info.clone()));
+        }
+    }
+    let names: BTreeSet<&String> = tensors.iter().map(|(name, _)| name).collect();
+    if names.len() < tensors.len() {
+        let expected = "no two names of the same tensor";
+        return Err(ModelError::invalid(file.path(), "header", "two", expected));
+    }
+    let expected = "a safetensors header that fits the file";
+    Metadata::new(metadata.metadata().clone(), tensors)
+        .map_err(|e| ModelError::invalid(file.path(), "header", e, expected))
+}
+
+/// The name by which a tensor is asked for: in a multimodal checkpoint those of the text part have
+/// a prefix before or behind `model`.
+fn asked_name(name: &str) -> String {
+    if let Some(own) = name.strip_prefix("language_model.") {
+        return own.to_owned();
+    }
+    match name.strip_prefix("model.language_model.") {
+        Some(own) => format!("model.{own}"),
+        None => name.to_owned(),
+    }
 }
 
 /// Refuses a tensor with an element that is NaN or infinite.

@@ -171,8 +171,20 @@ pub(crate) fn check_shape(
     ))
 }
 
-/// Tensors that say nothing new: rotary frequencies (from the config) and a stored copy of the
-/// embedding where the config ties the output to it.
+/// Beginnings of tensor names of a multimodal checkpoint's other parts.
+const OTHER_PARTS: [&str; 4] = [
+    "vision_tower.",
+    "multi_modal_projector.",
+    "model.vision_tower.",
+    "model.multi_modal_projector.",
+];
+
+/// Tensors that text does not need: rotary frequencies (from the config), a stored copy of the
+/// embedding where the config ties the output to it, and other parts of a multimodal model.
 fn is_redundant(name: &str, config: &ModelConfig) -> bool {
+    let is_other_part = || OTHER_PARTS.iter().any(|part| name.starts_with(part));
+    if config.text_part_of.is_some() && is_other_part() {
+        return true;
+    }
     name.ends_with(".rotary_emb.inv_freq") || (config.tied_embeddings && name == "lm_head.weight")
 }

@@ -207,8 +207,9 @@ fn declare(args: &Args, from: Protocol, models: Vec<ProtocolModel>) -> anyhow::R
     replace(&mut protocol.models, models);
     replace(&mut protocol.controls, args.control.clone());
     replace(&mut protocol.panels, args.panel.clone());
-    if !args.panel.is_empty() {
-        // Digests of panels that are no longer declared.
+    let keeps_panels = args.panel.is_empty() && args.calibration.is_none() && args.seed.is_none();
+    if !keeps_panels {
+        // Digests of other cases: panels and calibration share the texts, the seed draws from them.
         protocol.frozen_panels.clear();
     }
     if !args.candidate.is_empty() {

@@ -16,12 +16,22 @@ const THETA: f64 = 10_000.0;
 /// Per-dimension divisors of the rotary frequencies.
 pub(super) const ROPE_FREQUENCIES: &str = "rope_freqs.weight";
 
+/// Window of the layers that have one.
+const SLIDING_WINDOW: &str = "attention.sliding_window";
+
+/// Every how many layers of Gemma 3 one has no window.
+const GEMMA_PATTERN: usize = 6;
+
+/// Layers of the Gemma 3 model whose scores are divided by the root of what the hidden size gives
+/// per head, not of the width of heads: files name neither, readers tell it by its depth.
+const GEMMA_27B_LAYERS: usize = 62;
+
 /// Keys (after the architecture) that change the forward pass in ways that are not applied;
 /// allowed only when absent, 0 or false.
 const REFUSED: [&str; 12] = [
     "expert_count",
     "expert_used_count",
-    "attention.sliding_window",
+    SLIDING_WINDOW,
     "attention.clamp_kqv",
     "attention.max_alibi_bias",
     "attention.scale",
@@ -45,7 +55,7 @@ struct Keys<'a> {
 /// Names the file and the key that is missing, wrong, or asks for what is not applied.
 pub(crate) fn config(file: &FileBytes, header: &Header) -> Result<ModelConfig, ModelError> {
     let (family, keys) = architecture(&header.metadata)?;
-    keys.refuse_unapplied()?;
+    keys.refuse_unapplied(family)?;
     refuse_split(&header.metadata)?;
     let heads = keys.required("attention.head_count")?;
     let hidden_size = keys.required("embedding_length")?;
@@ -53,10 +63,19 @@ pub(crate) fn config(file: &FileBytes, header: &Header) -> Result<ModelConfig, M
     let head_dim = keys.head_dim(hidden_size, heads)?;
     let has = |name: &str| header.tensors.contains_key(name);
     let kv_heads = keys.uniform("attention.head_count_kv")?.unwrap_or(heads);
-    let layer = LayerConfig::new(heads, kv_heads, head_dim);
+    let layers = vec![LayerConfig::new(heads, kv_heads, head_dim); keys.layers()?];
+    let rope = Rope::new(
+        keys.positive("rope.freq_base")?.unwrap_or(THETA),
+        keys.rope_scaling(file, header, head_dim, context)?,
+    );
+    let gemma = family == Family::Gemma3;
+    let (layers, ropes) = match family {
+        Family::Gemma3 => keys.gemma_layers(layers, rope, hidden_size)?,
+        _ => (layers, vec![rope]),
+    };
     let config = ModelConfig {
         family,
-        layers: vec![layer; keys.layers()?],
+        layers,
         hidden_size,
         intermediate_size: keys.uniform("feed_forward_length")?.ok_or_else(|| {
             let key = keys.key("feed_forward_length");
@@ -68,19 +87,21 @@ pub(crate) fn config(file: &FileBytes, header: &Header) -> Result<ModelConfig, M
             .len(),
         context,
         rms_norm_eps: keys.epsilon()?,
-        ropes: vec![Rope::new(
-            keys.positive("rope.freq_base")?.unwrap_or(THETA),
-            keys.rope_scaling(file, header, head_dim, context)?,
-        )],
+        ropes,
         qkv_bias: has("blk.0.attn_q.bias"),
         attention_output_bias: has("blk.0.attn_output.bias"),
         mlp_bias: has("blk.0.ffn_gate.bias"),
-        qk_norm: family == Family::Qwen3,
+        qk_norm: gemma || family == Family::Qwen3,
         fused_projections: false,
-        output_norms: false,
+        output_norms: gemma,
+        // These files hold norm weights as they multiply.
         norms_less_one: false,
-        activation: Activation::Silu,
-        embedding_scale: None,
+        activation: if gemma {
+            Activation::GeluTanh
+        } else {
+            Activation::Silu
+        },
+        embedding_scale: gemma.then(|| (hidden_size as f32).sqrt()),
         text_part_of: None,
         tied_embeddings: !has("output.weight"),
         native_dtype: NativeDtype::F16,
@@ -101,7 +122,7 @@ fn refuse_split(metadata: &Metadata) -> Result<(), ModelError> {
 
 fn architecture(metadata: &Metadata) -> Result<(Family, Keys<'_>), ModelError> {
     let key = "general.architecture";
-    let known = "`llama`, `qwen2` or `qwen3`";
+    let known = "`llama`, `qwen2`, `qwen3` or `gemma3`";
     let name = metadata
         .str(key)?
         .ok_or_else(|| metadata.wrong(key, "nothing", known))?;
@@ -109,6 +130,7 @@ fn architecture(metadata: &Metadata) -> Result<(Family, Keys<'_>), ModelError> {
         "llama" => Family::Llama,
         "qwen2" => Family::Qwen2,
         "qwen3" => Family::Qwen3,
+        "gemma3" => Family::Gemma3,
         _ => return Err(metadata.unsupported(key)),
     };
     let keys = Keys {
@@ -127,6 +149,34 @@ impl Keys<'_> {
         self.metadata.required_usize(&self.key(name))
     }
 
+    /// Windows and rotary embeddings of Gemma 3: every sixth layer sees all tokens and is scaled,
+    /// the others have a window and a base of their own.
+    fn gemma_layers(
+        &self,
+        mut layers: Vec<LayerConfig>,
+        global: Rope,
+        hidden_size: usize,
+    ) -> Result<(Vec<LayerConfig>, Vec<Rope>), ModelError> {
+        let window = match self.metadata.u32(&self.key(SLIDING_WINDOW))? {
+            Some(0) | None => None,
+            Some(window) => Some(window as usize),
+        };
+        let pattern = self.uniform("attention.sliding_window_pattern")?;
+        let pattern = pattern.unwrap_or(GEMMA_PATTERN).max(1);
+        let local = self.positive("rope.freq_base_swa")?.unwrap_or(THETA);
+        let count = layers.len();
+        for (at, layer) in layers.iter_mut().enumerate() {
+            if !(at + 1).is_multiple_of(pattern) {
+                (layer.window, layer.rope) = (window, 1);
+            }
+            if count == GEMMA_27B_LAYERS {
+                layer.score_divisor = (hidden_size as f32 / layer.heads as f32).sqrt();
+            }
+        }
+        let ropes = vec![global, Rope::new(local, RopeScaling::Default)];
+        Ok((layers, ropes))
+    }
+
     fn layers(&self) -> Result<usize, ModelError> {
         let layers = self.required("block_count")?;
         if layers > MAX_LAYERS {
@@ -141,8 +191,9 @@ impl Keys<'_> {
         self.metadata.positive(&self.key(name))
     }
 
-    fn refuse_unapplied(&self) -> Result<(), ModelError> {
-        for name in REFUSED {
+    fn refuse_unapplied(&self, family: Family) -> Result<(), ModelError> {
+        let is_applied = |name: &str| family == Family::Gemma3 && name == SLIDING_WINDOW;
+        for name in REFUSED.into_iter().filter(|name| !is_applied(name)) {
             let key = self.key(name);
             match self.metadata.get(&key) {
                 None | Some(Value::Uint(0) | Value::Int(0) | Value::Bool(false)) => {}

@@ -22,6 +22,13 @@ const GLOBAL_NAMES: [(&str, &str); 3] = [
     ("output", "lm_head"),
 ];
 
+/// Names within a layer of which norms stand before and behind attention and MLP.
+const OUTPUT_NORM_NAMES: [(&str, &str); 3] = [
+    ("post_attention_norm", "post_attention_layernorm"),
+    ("ffn_norm", "pre_feedforward_layernorm"),
+    ("post_ffw_norm", "post_feedforward_layernorm"),
+];
+
 /// Names within a layer: in the file, and as asked for.
 const LAYER_NAMES: [(&str, &str); 11] = [
     ("attn_norm", "input_layernorm"),
@@ -71,7 +78,7 @@ impl GgufWeights {
             if name == ROPE_FREQUENCIES {
                 continue; // Read into the config.
             }
-            let renamed = hugging_face_name(&name).unwrap_or(name);
+            let renamed = hugging_face_name(&name, config.output_norms).unwrap_or(name);
             tensors.insert(renamed, info);
         }
         let shapes: Shapes = tensors
@@ -136,8 +143,8 @@ impl WeightSource for GgufWeights {
     }
 }
 
-/// The name under which a tensor of the file is asked for.
-fn hugging_face_name(name: &str) -> Option<String> {
+/// The name under which a tensor of the file is asked for; `output_norms` as in the config.
+fn hugging_face_name(name: &str, output_norms: bool) -> Option<String> {
     let (stem, suffix) = name.rsplit_once('.')?;
     if !matches!(suffix, "weight" | "bias") {
         return None;
@@ -151,7 +158,13 @@ fn hugging_face_name(name: &str) -> Option<String> {
         .parse()
         .ok()
         .filter(|n: &u32| n.to_string() == layer)?;
-    let (_, renamed) = LAYER_NAMES.iter().find(|(own, _)| *own == part)?;
+    let norms: &[(&str, &str)] = if output_norms {
+        &OUTPUT_NORM_NAMES
+    } else {
+        &[]
+    };
+    let mut names = norms.iter().chain(&LAYER_NAMES);
+    let (_, renamed) = names.find(|(own, _)| *own == part)?;
     Some(format!("model.layers.{number}.{renamed}.{suffix}"))
 }
 
@@ -200,7 +213,17 @@ mod tests {
                 "model.layers.0.post_attention_layernorm.weight",
             ),
         ] {
-            assert_eq!(hugging_face_name(own).as_deref(), Some(asked));
+            assert_eq!(hugging_face_name(own, false).as_deref(), Some(asked));
+        }
+        for (own, asked) in [
+            ("attn_norm", "input_layernorm"),
+            ("post_attention_norm", "post_attention_layernorm"),
+            ("ffn_norm", "pre_feedforward_layernorm"),
+            ("post_ffw_norm", "post_feedforward_layernorm"),
+        ] {
+            let asked = format!("model.layers.3.{asked}.weight");
+            let own = format!("blk.3.{own}.weight");
+            assert_eq!(hugging_face_name(&own, true), Some(asked));
         }
         for own in [
             "blk.01.attn_k.weight",
@@ -208,7 +231,7 @@ mod tests {
             "blk.0.attn_k",
             "rope.weight",
         ] {
-            assert_eq!(hugging_face_name(own), None, "{own}");
+            assert_eq!(hugging_face_name(own, true), None, "{own}");
         }
     }
 

@@ -1,7 +1,12 @@
 //! Rotary settings: `rope_parameters`, or the older `rope_theta` with `rope_scaling`.
 
-use super::super::fields::Fields;
-use super::super::{ModelError, Rope, RopeScaling};
+use serde_json::Value;
+
+use super::super::fields::{Fields, short};
+use super::super::{Family, ModelError, QueryGrowth, Rope, RopeScaling};
+
+/// Kinds of layers, the one without a window first.
+const LAYER_TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
 
 /// Base where the config names none.
 const THETA: f64 = 10_000.0;
@@ -12,59 +17,206 @@ const BETA_FAST: f64 = 32.0;
 /// Default of YaRN's `beta_slow`.
 const BETA_SLOW: f64 = 1.0;
 
-/// Reads the rotary settings of a model with `context` tokens.
-pub(super) fn rope(fields: Fields<'_>, context: usize) -> Result<Rope, ModelError> {
+/// Original context of Phi-3 where the config names none.
+const PHI3_CONTEXT: usize = 4096;
+
+/// Base of Gemma 3's layers without a window where the config names none.
+const GEMMA_THETA: f64 = 1_000_000.0;
+
+/// Settings of one kind of layers.
+struct Reader<'a> {
+    /// Fields beside the settings.
+    outer: Fields<'a>,
+    family: Family,
+    context: usize,
+    head_dim: usize,
+}
+
+/// Reads the rotary settings of a model with `context` tokens: of all layers, or of those without
+/// and those with a window.
+pub(super) fn ropes(
+    fields: Fields<'_>,
+    family: Family,
+    context: usize,
+    head_dim: usize,
+) -> Result<Vec<Rope>, ModelError> {
+    let reader = Reader {
+        outer: fields,
+        family,
+        context,
+        head_dim,
+    };
+    let parameters = fields.object("rope_parameters")?;
     // A `rope_scaling` that is there wins over `rope_parameters`, as in the library that writes
     // these files.
-    let parameters = match fields.object("rope_scaling")? {
-        Some(parameters) => Some(parameters),
-        None => fields.object("rope_parameters")?,
+    let scaling = fields.object("rope_scaling")?;
+    if family != Family::Gemma3 {
+        let parameters = scaling.or(parameters);
+        if let Some(parameters) = parameters {
+            for layer_type in LAYER_TYPES {
+                if parameters.get(layer_type).is_some() {
+                    return Err(parameters.unsupported(layer_type));
+                }
+            }
+        }
+        let theta = fields.positive("rope_theta")?.unwrap_or(THETA);
+        return Ok(vec![reader.rope(parameters, theta)?]);
+    }
+    let of_kind = |kind: &str| match parameters {
+        Some(parameters) => parameters.object(kind),
+        None => Ok(None),
     };
-    refuse_partial(fields)?;
-    let outer_theta = fields.positive("rope_theta")?.unwrap_or(THETA);
-    let Some(parameters) = parameters else {
-        return Ok(Rope::new(outer_theta, RopeScaling::Default));
-    };
-    refuse_partial(parameters)?;
-    for layer_type in ["full_attention", "sliding_attention"] {
-        if parameters.get(layer_type).is_some() {
-            return Err(parameters.unsupported(layer_type));
+    if let Some(parameters) = parameters
+        && LAYER_TYPES
+            .iter()
+            .all(|kind| parameters.get(kind).is_none())
+    {
+        let expected = "settings of `full_attention` and `sliding_attention`";
+        return Err(fields.wrong("rope_parameters", "neither", expected));
+    }
+    let [full, sliding] = LAYER_TYPES;
+    let global = fields.positive("rope_theta")?.unwrap_or(GEMMA_THETA);
+    let local = fields.positive("rope_local_base_freq")?.unwrap_or(THETA);
+    Ok(vec![
+        reader.rope(scaling.or(of_kind(full)?), global)?,
+        reader.rope(of_kind(sliding)?, local)?,
+    ])
+}
+
+impl Reader<'_> {
+    fn rope(&self, parameters: Option<Fields<'_>>, theta: f64) -> Result<Rope, ModelError> {
+        let partial = self.partial(parameters)?;
+        let Some(parameters) = parameters else {
+            return Ok(Rope {
+                partial,
+                ..Rope::new(theta, RopeScaling::Default)
+            });
+        };
+        let theta = parameters.positive("rope_theta")?.unwrap_or(theta);
+        let rotated = Rope {
+            partial,
+            ..Rope::new(theta, RopeScaling::Default)
+        };
+        Ok(Rope {
+            scaling: self.scaling(parameters, rotated.rotated(self.head_dim))?,
+            query_growth: self.query_growth(parameters)?,
+            ..rotated
+        })
+    }
+
+    /// The part of head vectors that is rotated.
+    fn partial(&self, parameters: Option<Fields<'_>>) -> Result<f64, ModelError> {
+        let name = "partial_rotary_factor";
+        for fields in parameters.into_iter().chain([self.outer]) {
+            match fields.f64(name)? {
+                None => {}
+                Some(factor) if factor == 1.0 => return Ok(1.0),
+                Some(_) if self.family != Family::Phi3 => return Err(fields.unsupported(name)),
+                Some(factor) => {
+                    let rotated = (self.head_dim as f64 * factor) as usize;
+                    let fits = factor > 0.0 && factor < 1.0 && rotated > 0;
+                    if !fits || !rotated.is_multiple_of(2) {
+                        let expected = format!(
+                            "a part of head_dim = {} that is an even number of elements",
+                            self.head_dim
+                        );
+                        return Err(fields.wrong(name, factor, expected));
+                    }
+                    return Ok(factor);
+                }
+            }
+        }
+        Ok(1.0)
+    }
+
+    fn query_growth(&self, parameters: Fields<'_>) -> Result<Option<QueryGrowth>, ModelError> {
+        let name = "llama_4_scaling_beta";
+        let Some(beta) = parameters.f64(name)?.filter(|beta| *beta != 0.0) else {
+            return Ok(None);
+        };
+        if self.family != Family::Ministral3 {
+            return Err(parameters.unsupported(name));
+        }
+        Ok(Some(QueryGrowth {
+            beta,
+            period: original_context(self.outer, parameters, self.context)?,
+        }))
+    }
+
+    fn scaling(&self, parameters: Fields<'_>, rotated: usize) -> Result<RopeScaling, ModelError> {
+        let (outer, context) = (self.outer, self.context);
+        let (field, name) = match (parameters.str("rope_type")?, parameters.str("type")?) {
+            (Some(name), _) => ("rope_type", name),
+            (None, Some(name)) => ("type", name),
+            (None, None) => ("rope_type", "default"),
+        };
+        match (name, self.family) {
+            ("default", _) => Ok(RopeScaling::Default),
+            // Earlier names of it in this family.
+            ("longrope" | "su" | "yarn", Family::Phi3) => self.long_rope(parameters, rotated),
+            (_, Family::Phi3) => Err(parameters.unsupported(field)),
+            ("linear", _) => Ok(RopeScaling::Linear {
+                factor: parameters.required_positive("factor")?,
+            }),
+            ("llama3", _) => Ok(RopeScaling::Llama3 {
+                factor: parameters.required_positive("factor")?,
+                low_freq_factor: parameters.required_positive("low_freq_factor")?,
+                high_freq_factor: parameters.required_positive("high_freq_factor")?,
+                original_context: original_context(outer, parameters, context)?,
+            }),
+            ("yarn", _) => yarn(outer, parameters, context),
+            _ => Err(parameters.unsupported(field)),
         }
     }
-    let theta = parameters.positive("rope_theta")?.unwrap_or(outer_theta);
-    Ok(Rope::new(theta, scaling(fields, parameters, context)?))
-}
 
-fn refuse_partial(fields: Fields<'_>) -> Result<(), ModelError> {
-    match fields.f64("partial_rotary_factor")? {
-        Some(factor) if factor != 1.0 => Err(fields.unsupported("partial_rotary_factor")),
-        _ => Ok(()),
+    /// LongRoPE (Ding et al. 2024); the multiplier of cos and sin is
+    /// `sqrt(1 + ln(factor) / ln(original context))`.
+    fn long_rope(&self, parameters: Fields<'_>, rotated: usize) -> Result<RopeScaling, ModelError> {
+        for name in ["short_mscale", "long_mscale"] {
+            if parameters.get(name).is_some() {
+                return Err(parameters.unsupported(name));
+            }
+        }
+        // The field beside the settings has a default, which wins over one within.
+        let name = "original_max_position_embeddings";
+        let original = match self.outer.get(name) {
+            Some(_) => self.outer.required_usize(name)?,
+            None => PHI3_CONTEXT,
+        };
+        let (context, original_f64) = (self.context as f64, original as f64);
+        let factor = parameters
+            .positive("factor")?
+            .unwrap_or(context / original_f64);
+        let default = if factor <= 1.0 {
+            1.0
+        } else {
+            (1.0 + factor.ln() / original_f64.ln()).sqrt()
+        };
+        let [short, long] =
+            ["short_factor", "long_factor"].map(|name| factors(parameters, name, rotated / 2));
+        let (short, long) = (short?, long?);
+        Ok(RopeScaling::LongRope {
+            factors: if self.context > original { long } else { short },
+            attention_factor: parameters.positive("attention_factor")?.unwrap_or(default),
+        })
     }
 }
 
-fn scaling(
-    outer: Fields<'_>,
-    parameters: Fields<'_>,
-    context: usize,
-) -> Result<RopeScaling, ModelError> {
-    let (field, name) = match (parameters.str("rope_type")?, parameters.str("type")?) {
-        (Some(name), _) => ("rope_type", name),
-        (None, Some(name)) => ("type", name),
-        (None, None) => ("rope_type", "default"),
+/// A list of `count` numbers above 0.
+fn factors(fields: Fields<'_>, name: &str, count: usize) -> Result<Vec<f32>, ModelError> {
+    let expected = format!("a list of {count} numbers above 0");
+    let value = fields
+        .get(name)
+        .ok_or_else(|| fields.missing(name, &expected))?;
+    let read = |value: &Value| {
+        let list = value.as_array()?.iter();
+        list.map(|number| number.as_f64().map(|x| x as f32).filter(|x| *x > 0.0))
+            .collect::<Option<Vec<f32>>>()
     };
-    match name {
-        "default" => Ok(RopeScaling::Default),
-        "linear" => Ok(RopeScaling::Linear {
-            factor: parameters.required_positive("factor")?,
-        }),
-        "llama3" => Ok(RopeScaling::Llama3 {
-            factor: parameters.required_positive("factor")?,
-            low_freq_factor: parameters.required_positive("low_freq_factor")?,
-            high_freq_factor: parameters.required_positive("high_freq_factor")?,
-            original_context: original_context(outer, parameters, context)?,
-        }),
-        "yarn" => yarn(outer, parameters, context),
-        _ => Err(parameters.unsupported(field)),
+    match read(value) {
+        Some(list) if list.len() == count => Ok(list),
+        Some(list) => Err(fields.wrong(name, format!("{} numbers", list.len()), expected)),
+        None => Err(fields.wrong(name, short(value), expected)),
     }
 }
 

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::RopeScaling;
+use crate::model::{QueryGrowth, Rope, RopeScaling};
 
 fn base() -> Value {
     json!({
@@ -75,7 +75,7 @@ fn a_missing_field_is_named_with_its_file() {
 #[test]
 fn what_is_not_applied_is_refused_by_name_and_value() {
     for (changes, named) in [
-        (json!({"model_type": "mistral"}), "model_type = \"mistral\""),
+        (json!({"model_type": "gpt2"}), "model_type = \"gpt2\""),
         (
             json!({"architectures": ["LlamaForSequenceClassification"]}),
             "architectures = ",
@@ -83,10 +83,6 @@ fn what_is_not_applied_is_refused_by_name_and_value() {
         (
             json!({"quantization_config": {"quant_method": "gptq"}}),
             "quantization_config.quant_method = \"gptq\"",
-        ),
-        (
-            json!({"use_sliding_window": true}),
-            "use_sliding_window = true",
         ),
         (json!({"sliding_window": 4096}), "sliding_window = 4096"),
         (
@@ -111,6 +107,28 @@ fn what_is_not_applied_is_refused_by_name_and_value() {
         (
             json!({"rope_parameters": {"rope_type": "longrope"}}),
             "rope_type = \"longrope\"",
+        ),
+        (
+            json!({"rope_scaling": {"type": "yarn", "factor": 4.0, "llama_4_scaling_beta": 0.1}}),
+            "llama_4_scaling_beta = 0.1",
+        ),
+        (
+            json!({"use_bidirectional_attention": true}),
+            "use_bidirectional_attention = true",
+        ),
+        (
+            json!({"model_type": "mistral", "architectures": null, "attention_bias": true}),
+            "attention_bias = true",
+        ),
+        (
+            json!({"model_type": "mistral", "architectures": null, "sliding_window": 9,
+                "layer_types": ["full_attention", "sliding_attention"]}),
+            "layer_types = ",
+        ),
+        (
+            json!({"model_type": "phi3", "architectures": null,
+                "rope_scaling": {"type": "linear", "factor": 2.0}}),
+            "type = \"linear\"",
         ),
     ] {
         let text = message(changes);
@@ -214,4 +232,155 @@ fn yarn_has_the_librarys_attention_factor() {
     assert!((attention_factor - expected).abs() < 1e-15);
     let ratio = json!({"rope_type": "yarn", "original_max_position_embeddings": 64});
     assert_eq!(yarn_factors(ratio).0, 8.0);
+}
+
+fn windows(config: &ModelConfig) -> Vec<Option<usize>> {
+    config.layers.iter().map(|layer| layer.window).collect()
+}
+
+#[test]
+fn windows_are_those_of_the_family() {
+    let qwen = |changes: Value| {
+        let mut all = json!({"model_type": "qwen3", "architectures": null, "num_hidden_layers": 3});
+        let map = all.as_object_mut().unwrap();
+        map.extend(changes.as_object().unwrap().clone());
+        windows(&with(all).unwrap())
+    };
+    assert_eq!(qwen(json!({"sliding_window": 9})), [None; 3]);
+    assert_eq!(
+        qwen(json!({"use_sliding_window": true, "sliding_window": 9, "max_window_layers": 2})),
+        [None, None, Some(9)]
+    );
+    assert_eq!(qwen(json!({"use_sliding_window": true})), [None; 3]);
+    assert_eq!(
+        qwen(json!({"use_sliding_window": true, "sliding_window": 9,
+            "layer_types": ["sliding_attention", "full_attention", "full_attention"]})),
+        [Some(9), None, None]
+    );
+    for (named, expected) in [
+        (json!({}), Some(4096)),
+        (json!({"sliding_window": null}), None),
+        (json!({"sliding_window": 24}), Some(24)),
+    ] {
+        let mut all = json!({"model_type": "mistral", "architectures": null});
+        let map = all.as_object_mut().unwrap();
+        map.extend(named.as_object().unwrap().clone());
+        assert_eq!(windows(&with(all).unwrap()), [expected; 2]);
+    }
+    let phi = json!({"model_type": "phi3", "architectures": null, "sliding_window": 2047});
+    assert_eq!(windows(&with(phi).unwrap()), [Some(2047); 2]);
+    for wrong in [
+        json!({"model_type": "mistral", "architectures": null, "sliding_window": 0}),
+        json!({"model_type": "qwen3", "architectures": null, "layer_types": ["full_attention"]}),
+        json!({"model_type": "gemma3_text", "architectures": null, "sliding_window_pattern": 0}),
+    ] {
+        let result = with(wrong.clone());
+        assert!(matches!(result, Err(ModelError::Invalid { .. })), "{wrong}");
+    }
+}
+
+/// A config of the library's older releases, and what it leaves out.
+#[test]
+fn a_sparse_text_part_has_its_familys_defaults() {
+    let text = json!({
+        "model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"],
+        "torch_dtype": "bfloat16", "vision_config": {"hidden_size": 8},
+        "text_config": {
+            "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+            "num_hidden_layers": 12, "sliding_window": 1024,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+    });
+    let config = parse_config("config.json", text.to_string().as_bytes()).unwrap();
+    assert_eq!(config.text_part_of.as_deref(), Some("gemma3"));
+    assert_eq!(config.family, Family::Gemma3);
+    let layer = config.layers[0];
+    assert_eq!((layer.heads, layer.kv_heads, layer.head_dim), (8, 4, 256));
+    assert_eq!((config.vocab_size, config.context), (262_208, 131_072));
+    assert_eq!(layer.score_divisor, 16.0);
+    assert!(config.tied_embeddings && config.qk_norm && config.output_norms);
+    assert_eq!(config.activation, Activation::GeluTanh);
+    let global: Vec<usize> = (0..12)
+        .filter(|&i| config.layers[i].window.is_none())
+        .collect();
+    assert_eq!(global, [5, 11]);
+    for (i, layer) in config.layers.iter().enumerate() {
+        let rope = &config.ropes[layer.rope];
+        let expected = if global.contains(&i) {
+            Rope::new(1e6, RopeScaling::Linear { factor: 8.0 })
+        } else {
+            Rope::new(1e4, RopeScaling::Default)
+        };
+        assert_eq!(*rope, expected, "layer {i}");
+    }
+    // The square root of 2560 is 50.596; numbers of 8 bits near it lie 0.25 apart.
+    assert_eq!(config.embedding_scale, Some(50.5));
+}
+
+#[test]
+fn a_text_part_of_another_kind_is_refused_by_name() {
+    let text = |inner: Value| {
+        let outer = json!({"model_type": "mistral3", "torch_dtype": "bfloat16",
+            "text_config": inner});
+        let error = parse_config("config.json", outer.to_string().as_bytes());
+        error.unwrap_err().to_string()
+    };
+    let other = text(json!({"model_type": "gpt2"}));
+    assert_eq!(other, "config.json: unsupported: model_type = \"gpt2\"");
+    let experts = text(json!({"model_type": "mistral", "num_local_experts": 8}));
+    assert_eq!(experts, "config.json: unsupported: num_local_experts = 8");
+}
+
+#[test]
+fn longrope_is_decided_by_the_models_context() {
+    let read = |context: usize, original: usize, lengths: [usize; 2]| {
+        let [short, long] = lengths;
+        with(json!({"model_type": "phi3", "architectures": null,
+            "max_position_embeddings": context, "original_max_position_embeddings": original,
+            "rope_scaling": {"type": "su", "short_factor": vec![1.5; short],
+                "long_factor": vec![3.0; long]},
+            "partial_rotary_factor": 0.75, "num_attention_heads": 2}))
+    };
+    let rope = |context, original| read(context, original, [12, 12]).unwrap().ropes.remove(0);
+    let long = rope(512, 64);
+    assert_eq!(long.rotated(32), 24);
+    let factor = (1.0 + 8f64.ln() / 64f64.ln()).sqrt();
+    let expected = |factors: f32, attention_factor| RopeScaling::LongRope {
+        factors: vec![factors; 12],
+        attention_factor,
+    };
+    assert_eq!(long.scaling, expected(3.0, factor));
+    assert_eq!(rope(64, 64).scaling, expected(1.5, 1.0));
+    let text = read(512, 64, [12, 16]).unwrap_err().to_string();
+    let start = "config.json: field `long_factor`: found 16 numbers, expected a list of 12";
+    assert!(text.starts_with(start), "{text}");
+    for partial in [0.0, -0.5, 1.5, 0.01] {
+        let changes = json!({"model_type": "phi3", "architectures": null,
+            "partial_rotary_factor": partial});
+        let text = message(changes);
+        assert!(text.contains("partial_rotary_factor"), "{text}");
+    }
+}
+
+#[test]
+fn ministral_reads_how_queries_grow() {
+    let rope = with(
+        json!({"model_type": "ministral3", "architectures": null, "head_dim": 32,
+        "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0,
+            "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 128,
+            "llama_4_scaling_beta": 0.1}}),
+    );
+    let rope = rope.unwrap().ropes.remove(0);
+    let expected = QueryGrowth {
+        beta: 0.1,
+        period: 128,
+    };
+    assert_eq!(rope.query_growth, Some(expected));
+    let RopeScaling::Yarn {
+        attention_factor, ..
+    } = rope.scaling
+    else {
+        panic!("{:?}", rope.scaling);
+    };
+    assert_eq!(attention_factor, 1.0);
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::ModelError;
 use super::super::fields::{Fields, parse_object};
 use super::super::file_bytes::file_name;
-use super::{INDEX_FILE, SINGLE_FILE};
+use super::{INDEX_FILE, SINGLE_FILE, asked_name};
 
 /// Names of the checkpoint's files in `folder`, sorted: `model*.safetensors`. Other safetensors
 /// files (adapters, expected outputs) are no part of a checkpoint unless an index lists them.
@@ -39,7 +39,7 @@ pub(super) fn parse_index(path: &str, text: &[u8]) -> Result<BTreeMap<String, St
     let mut files = BTreeMap::new();
     for (tensor, file) in listed {
         match file.as_str() {
-            Some(file) if is_plain(file) => files.insert(tensor.clone(), file.to_owned()),
+            Some(file) if is_plain(file) => files.insert(asked_name(tensor), file.to_owned()),
             _ => {
                 let what = format!("file of tensor `{tensor}`");
                 let expected = "the name of a .safetensors file in the same folder";
