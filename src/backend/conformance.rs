@@ -6,6 +6,7 @@ mod attention;
 mod invariance;
 mod oracle;
 mod projections;
+mod repeats;
 mod rows;
 pub mod storage;
 
@@ -61,6 +62,7 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     suite.storage();
     suite.attention();
     suite.projections();
+    suite.repeats();
 }
 
 /// Rounds to a native format.

@@ -130,6 +130,15 @@ pub struct CacheRow {
     pub position: usize,
 }
 
+/// What the layers of a pass have in common with each other.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerPass<'a> {
+    /// Where each token belongs.
+    pub rows: &'a [CacheRow],
+    /// Every rotary table that the layers look at.
+    pub rotary: &'a [RotaryTable],
+}
+
 /// Rotary angles per position: `cos` and `sin` are `[positions, half]`. Of a head vector the first
 /// `2 * half` elements are rotated, element `i` with element `i + half`; the others stay.
 ///
@@ -338,6 +347,26 @@ pub trait Backend {
         let mut k = self.tensor(to.rows.len(), width)?;
         let mut v = self.tensor(to.rows.len(), width)?;
         project_heads(self, x, heads, to, [packed, q, &mut k, &mut v])
+    }
+
+    /// Applies all layers of a pass by `run`: from the embeddings in the tensor that `stream` finds
+    /// in `state` to the residual stream in the same, every row of which is wanted.
+    ///
+    /// A backend may record what `run` starts, and start that again in later passes over as many
+    /// rows in place of calling `run`. So `run` starts the same operations whenever it gets the same
+    /// state, cache and tables and as many rows, reads nothing back, and may be called twice.
+    fn layers<S>(
+        &self,
+        _pass: &LayerPass<'_>,
+        cache: &mut Self::Cache,
+        state: &mut S,
+        _stream: impl Fn(&mut S) -> &mut Self::Tensor,
+        run: impl Fn(&mut Self::Cache, &mut S) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError>
+    where
+        Self: Sized,
+    {
+        run(cache, state)
     }
 
     /// `out = activation(gate) * up`, where gate and up are the halves of the rows of

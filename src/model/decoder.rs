@@ -9,7 +9,7 @@ mod load;
 mod workspace;
 
 use crate::backend::{
-    Backend, BackendError, CacheRow, Destination, GateProjection, HeadProjection,
+    Backend, BackendError, CacheRow, Destination, GateProjection, HeadProjection, LayerPass,
 };
 
 use super::ModelConfig;
@@ -97,7 +97,8 @@ impl<B: Backend> Decoder<B> {
     /// position, and the positions before them are stored already. Wanted indices ascend.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// What the backend reports; a number that could not be stored may be reported by
+    /// [`Backend::settle`] only.
     ///
     /// # Panics
     /// If `rows` and `ids` differ in length.
@@ -118,43 +119,71 @@ impl<B: Backend> Decoder<B> {
         if let Some(factor) = self.config.embedding_scale {
             self.backend.scale(&mut workspace.x, factor)?;
         }
-        let mut kept = rows.to_vec();
-        for (index, layer) in self.layers.iter().enumerate() {
-            let to = Destination {
-                cache,
-                layer: index,
-                rows,
-            };
-            self.project_heads(index, layer, to, workspace)?;
-            if index + 1 == self.layers.len() {
-                // Beyond its keys and values, the last layer matters for the wanted rows only.
-                if wanted.is_empty() {
-                    self.backend.settle()?;
-                    return Ok(None);
-                }
-                if wanted.len() < rows.len() {
-                    workspace.narrow(&self.backend, &self.config, index, wanted)?;
-                    kept = wanted.iter().map(|&row| rows[row]).collect();
-                }
-            }
-            self.attention(index, layer, &kept, cache, workspace)?;
-            self.mlp(layer, workspace)?;
+        if wanted.len() < rows.len() {
+            return self.forward_some(cache, rows, wanted, workspace);
         }
-        let logits = self.logits(kept.len(), workspace)?;
-        self.backend.settle()?;
-        Ok(Some(logits))
+        let tables = workspace.rotary.iter();
+        let rotary: Vec<_> = tables
+            .flat_map(|tables| [tables.q.clone(), tables.k.clone()])
+            .collect();
+        let pass = LayerPass {
+            rows,
+            rotary: &rotary,
+        };
+        self.backend.layers(
+            &pass,
+            cache,
+            workspace,
+            |workspace| &mut workspace.x,
+            |cache, workspace| {
+                (0..self.layers.len()).try_for_each(|index| {
+                    self.project_heads(index, rows, cache, workspace)?;
+                    self.finish_layer(index, rows, cache, workspace)
+                })
+            },
+        )?;
+        self.logits(rows.len(), workspace).map(Some)
+    }
+
+    /// A pass of which not every row is wanted, from its embeddings on.
+    fn forward_some<'w>(
+        &self,
+        cache: &mut B::Cache,
+        rows: &[CacheRow],
+        wanted: &[usize],
+        workspace: &'w mut Workspace<B>,
+    ) -> Result<Option<&'w B::Tensor>, BackendError> {
+        let last = self.layers.len() - 1;
+        for index in 0..last {
+            self.project_heads(index, rows, cache, workspace)?;
+            self.finish_layer(index, rows, cache, workspace)?;
+        }
+        self.project_heads(last, rows, cache, workspace)?;
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        // Beyond its keys and values, the last layer matters for the wanted rows only.
+        workspace.narrow(&self.backend, &self.config, last, wanted)?;
+        let kept: Vec<CacheRow> = wanted.iter().map(|&row| rows[row]).collect();
+        self.finish_layer(last, &kept, cache, workspace)?;
+        self.logits(kept.len(), workspace).map(Some)
     }
 
     /// Stores the layer's keys and values and leaves its queries in the workspace.
     fn project_heads(
         &self,
         index: usize,
-        layer: &Layer<B>,
-        to: Destination<'_, B>,
+        rows: &[CacheRow],
+        cache: &mut B::Cache,
         workspace: &mut Workspace<B>,
     ) -> Result<(), BackendError> {
         let backend = &self.backend;
-        let ws = workspace;
+        let (ws, layer) = (workspace, &self.layers[index]);
+        let to = Destination {
+            cache,
+            layer: index,
+            rows,
+        };
         let eps = self.config.rms_norm_eps;
         backend.rms_norm(&ws.x, &layer.input_norm, eps, &mut ws.normed)?;
         let rotary = &ws.rotary[ws.rotary_of[index]];
@@ -171,23 +200,23 @@ impl<B: Backend> Decoder<B> {
         backend.project_heads(&ws.normed, &heads, to, &mut room.packed, &mut room.q)
     }
 
-    /// Adds the attention output of the workspace's queries to the residual stream.
-    fn attention(
+    /// Adds the attention output of the workspace's queries, then the gated MLP, to the residual stream.
+    fn finish_layer(
         &self,
         index: usize,
-        layer: &Layer<B>,
         rows: &[CacheRow],
         cache: &B::Cache,
         workspace: &mut Workspace<B>,
     ) -> Result<(), BackendError> {
         let backend = &self.backend;
-        let ws = workspace;
+        let (ws, layer) = (&mut *workspace, &self.layers[index]);
         let room = &mut ws.heads[ws.heads_of[index]];
         backend.attend(cache, index, &room.q, rows, &mut room.attended)?;
         let (x, eps) = (&room.attended, self.config.rms_norm_eps);
         layer
             .output
-            .add_to(backend, x, eps, &mut ws.x, &mut ws.branch)
+            .add_to(backend, x, eps, &mut ws.x, &mut ws.branch)?;
+        self.mlp(layer, workspace)
     }
 
     /// Adds the gated MLP to the residual stream.

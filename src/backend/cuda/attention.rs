@@ -14,8 +14,10 @@ use super::tensor::{CudaTensor, int};
 use crate::backend::{BackendError, CacheRow};
 #[cfg(test)]
 pub use kind::testing;
-pub use kind::{AttentionFunctions, AttentionKind, WARP_ROWS, embedded_units};
-use kind::{Class, FEW_THREADS, PROMPT_ROWS, PROMPT_THREADS};
+pub use kind::{
+    AttentionFunctions, AttentionKind, AttentionUnit, Class, WARP_ROWS, embedded_units,
+};
+use kind::{FEW_THREADS, PROMPT_ROWS, PROMPT_THREADS};
 
 /// A window that no sequence is longer than, and that a position can be less without overflow.
 const ALL: usize = 1 << 30;

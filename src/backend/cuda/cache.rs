@@ -208,6 +208,17 @@ impl CudaCache {
         Ok(())
     }
 
+    /// The same for every layer.
+    ///
+    /// # Errors
+    /// As [`CudaCache::reserve`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn reserve_all(&mut self, rows: &[CacheRow]) -> Result<(), BackendError> {
+        (0..self.sides.len()).try_for_each(|layer| self.reserve(layer, rows))
+    }
+
     /// Forgets a slot's tokens from `tokens` on. Pages that become empty return to the pool.
     pub fn truncate(&mut self, slot: usize, tokens: usize) {
         let slot = &mut self.slots[slot];

@@ -11,6 +11,7 @@ use cudarc::nvrtc::Ptx;
 
 use super::library::{self, Needed};
 pub use super::memory::Buffer;
+use super::recording;
 pub use crate::backend::ledger::{PURPOSES, Purpose};
 use crate::backend::{BackendError, Gauge, Ledger};
 use crate::schema::SampleScope;
@@ -30,6 +31,7 @@ pub struct Device {
     shared_limit: usize,
     multiprocessors: usize,
     pub(super) ledger: Arc<Ledger>,
+    pub(super) recordings: recording::State,
 }
 
 /// Grid of a launch.
@@ -76,6 +78,7 @@ impl Device {
             shared_limit: usize::try_from(shared_limit).unwrap_or(0),
             multiprocessors: usize::try_from(multiprocessors).unwrap_or(1),
             ledger: Arc::default(),
+            recordings: recording::State::default(),
         }))
     }
 
@@ -132,6 +135,7 @@ impl Device {
         bytes: usize,
         purpose: Purpose,
     ) -> Result<Buffer, BackendError> {
+        self.recordings.refuse("an allocation")?;
         let size = bytes.max(1);
         // SAFETY: the context is current on this thread; the pointer is freed once, by Buffer, and
         // used on this stream only.
@@ -190,6 +194,7 @@ impl Device {
     /// # Errors
     /// [`BackendError::Device`]: nothing that was computed since can be trusted.
     pub fn synchronize(&self) -> Result<(), BackendError> {
+        self.recordings.refuse("waiting")?;
         self.stream.synchronize().map_err(failed("a kernel"))?;
         self.context.check_err().map_err(failed("a release"))
     }

@@ -3,14 +3,16 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::thread::JoinHandle;
 
 use cudarc::driver::CudaFunction;
 
-use super::attention::{AttentionFunctions, AttentionKind};
+use super::attention::{AttentionFunctions, AttentionKind, AttentionUnit, Class};
 use super::compile::{self, Delivery, Unit};
 use super::device::{Device, Grid};
 use super::ptx;
 use crate::backend::BackendError;
+use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
 const NAMES: [&str; 24] = [
@@ -49,24 +51,44 @@ pub enum Source {
     Embedded,
 }
 
+/// A binary or PTX, and where it comes from.
+type Delivered = Result<(Vec<u8>, Delivery), BackendError>;
+
 impl Source {
-    /// The binary or PTX of `unit` for a device, and where it comes from.
+    /// The binary or PTX of `unit` for a device.
     ///
     /// # Errors
     /// As [`compile::binary`] and [`ptx::embedded`].
-    pub fn deliver(
-        self,
-        device: &Device,
-        unit: &Unit,
-    ) -> Result<(Vec<u8>, Delivery), BackendError> {
+    fn deliver(self, device: &Device, unit: &Unit) -> Delivered {
+        self.deliver_for(device.capability(), unit)
+    }
+
+    fn deliver_for(self, capability: (i32, i32), unit: &Unit) -> Delivered {
         match self {
             Source::Compiler => {
                 let folder = compile::cache_folder();
-                compile::binary(unit, device.capability(), folder.as_deref())
+                compile::binary(unit, capability, folder.as_deref())
             }
             Source::Embedded => Ok((ptx::embedded(unit)?, Delivery::Embedded)),
         }
     }
+}
+
+/// What a model will ask of attention, as far as it is known before anything is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    /// Elements per head vector.
+    pub head_dim: usize,
+    /// Format of native components.
+    pub native: NativeDtype,
+    /// Weights are f32.
+    pub exact: bool,
+}
+
+/// A unit that a thread of its own is compiling.
+struct Ahead {
+    unit: Unit,
+    binary: JoinHandle<Delivered>,
 }
 
 /// A device and its kernels: by name, attention by kind; the latter are compiled when first asked
@@ -76,22 +98,38 @@ pub struct Kernels {
     pub device: Rc<Device>,
     /// Where everything but attention came from.
     pub delivery: Delivery,
+    /// Why the compiler does not serve.
+    pub refusal: Option<BackendError>,
     source: Source,
     rows: HashMap<&'static str, CudaFunction>,
     attention: RefCell<HashMap<AttentionKind, Rc<AttentionFunctions>>>,
+    ahead: RefCell<Option<Ahead>>,
 }
 
 impl Kernels {
-    /// Compiles and loads everything but attention.
+    /// Compiles and loads everything but attention. Native attention of what is `expected` is
+    /// compiled beside, which takes about as long.
     ///
     /// # Errors
-    /// As [`Source::deliver`].
-    pub fn new(device: &Rc<Device>, source: Source) -> Result<Self, BackendError> {
-        let source = match source {
-            Source::Compiler if compile::version().is_ok() => Source::Compiler,
-            Source::Compiler | Source::Embedded => Source::Embedded,
+    /// As [`ptx::embedded`].
+    pub fn new(
+        device: &Rc<Device>,
+        source: Source,
+        expected: Option<Expected>,
+    ) -> Result<Self, BackendError> {
+        let ahead = match source {
+            Source::Compiler => expected.and_then(|expected| compile_ahead(device, expected)),
+            Source::Embedded => None,
         };
-        let (binary, delivery) = source.deliver(device, &Unit::rows())?;
+        let unit = Unit::rows();
+        let (source, (binary, delivery), refusal) = match source.deliver(device, &unit) {
+            Ok(delivered) => (source, delivered, None),
+            Err(error) if source == Source::Embedded => return Err(error),
+            Err(refusal) => {
+                let embedded = Source::Embedded.deliver(device, &unit)?;
+                (Source::Embedded, embedded, Some(refusal))
+            }
+        };
         let module = device.load(binary)?;
         let mut rows = HashMap::new();
         for name in NAMES {
@@ -100,9 +138,11 @@ impl Kernels {
         Ok(Kernels {
             device: Rc::clone(device),
             delivery,
+            refusal,
             source,
             rows,
             attention: RefCell::default(),
+            ahead: RefCell::new(ahead),
         })
     }
 
@@ -139,8 +179,33 @@ impl Kernels {
         if let Some(found) = self.attention.borrow().get(&kind) {
             return Ok(Rc::clone(found));
         }
-        let built = Rc::new(AttentionFunctions::new(&self.device, self.source, kind)?);
+        let of = AttentionUnit::new(&self.device, self.source, kind)?;
+        let (binary, _) = self.deliver(&of.unit)?;
+        let built = Rc::new(AttentionFunctions::new(&self.device, kind, &of, binary)?);
         self.attention.borrow_mut().insert(kind, Rc::clone(&built));
         Ok(built)
     }
+
+    fn deliver(&self, unit: &Unit) -> Delivered {
+        let ahead = self.ahead.borrow_mut().take_if(|ahead| ahead.unit == *unit);
+        let binary = ahead.and_then(|ahead| ahead.binary.join().ok());
+        binary.unwrap_or_else(|| self.source.deliver(&self.device, unit))
+    }
+}
+
+/// Starts to compile native attention; nothing where a device cannot run it, which whoever asks for
+/// it will hear.
+fn compile_ahead(device: &Device, expected: Expected) -> Option<Ahead> {
+    let kind = AttentionKind {
+        head_dim: expected.head_dim,
+        native: expected.native,
+        exact: expected.exact,
+        stored: [Class::Native; 2],
+    };
+    let unit = AttentionUnit::new(device, Source::Compiler, kind)
+        .ok()?
+        .unit;
+    let (capability, compiled) = (device.capability(), unit.clone());
+    let binary = std::thread::spawn(move || Source::Compiler.deliver_for(capability, &compiled));
+    Some(Ahead { unit, binary })
 }

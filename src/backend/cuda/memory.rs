@@ -1,5 +1,6 @@
 //! Device memory that knows its size and purpose and frees itself.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use cudarc::driver::result;
@@ -13,6 +14,8 @@ pub struct Buffer {
     pointer: u64,
     bytes: usize,
     purpose: Purpose,
+    /// A recording holds the address.
+    recorded: Cell<bool>,
 }
 
 impl Buffer {
@@ -23,11 +26,15 @@ impl Buffer {
             pointer,
             bytes,
             purpose,
+            recorded: Cell::new(false),
         }
     }
 
     /// Address on the device.
     pub fn pointer(&self) -> u64 {
+        if self.device.recordings.is_active() {
+            self.recorded.set(true);
+        }
         self.pointer
     }
 
@@ -73,6 +80,7 @@ impl Buffer {
         if data.is_empty() {
             return Ok(());
         }
+        self.device.recordings.refuse("a copy to the device")?;
         let stream = self.device.stream.cu_stream();
         // SAFETY: the range lies within the buffer; pageable memory may be reused on return.
         unsafe { result::memcpy_htod_async(self.pointer + first as u64, data, stream) }
@@ -96,6 +104,7 @@ impl Buffer {
         bytes: usize,
     ) -> Result<(), BackendError> {
         assert!(first + bytes <= self.bytes, "bytes of a buffer");
+        self.device.recordings.refuse("a copy on the device")?;
         let stream = self.device.stream.cu_stream();
         // SAFETY: the range lies within the buffer; what is read, the caller promises.
         unsafe { result::memcpy_dtod_async(self.pointer + first as u64, from, bytes, stream) }
@@ -112,6 +121,7 @@ impl Buffer {
     pub fn read<T: Copy + Default>(&self, count: usize) -> Result<Vec<T>, BackendError> {
         let mut data = vec![T::default(); count];
         assert!(size_of_val(&data[..]) <= self.bytes, "bytes of a buffer");
+        self.device.recordings.refuse("a copy from the device")?;
         if count > 0 {
             let stream = self.device.stream.cu_stream();
             // SAFETY: the buffer is large enough, and the copy ends before `data` is used.
@@ -127,6 +137,7 @@ impl Buffer {
     /// # Errors
     /// [`BackendError::Device`].
     pub fn fill(&mut self, byte: u8) -> Result<(), BackendError> {
+        self.device.recordings.refuse("filling memory")?;
         let stream = self.device.stream.cu_stream();
         // SAFETY: the range is the buffer's own.
         unsafe { result::memset_d8_async(self.pointer, byte, self.bytes, stream) }
@@ -136,6 +147,9 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if self.recorded.get() {
+            self.device.recordings.outdate();
+        }
         self.device.ledger.remove(self.purpose, self.bytes as u64);
         // SAFETY: allocated by `allocate` in the same way and freed once, after kernels that use it.
         let freed = unsafe {

@@ -22,6 +22,7 @@ mod product;
 mod projections;
 mod ptx;
 mod readout;
+mod recording;
 mod rows;
 mod rowwise;
 mod self_test;
@@ -39,10 +40,12 @@ use attention::Partials;
 pub use cache::CudaCache;
 pub use device::Purpose;
 use device::{Buffer, Device, PURPOSES, launch};
+pub use functions::Expected;
 use functions::{Kernels, Source};
 use product::{Finish, Products};
 pub use ptx::archive as ptx_archive;
 use readout::Suppressed;
+use recording::Recordings;
 use rows::Kept;
 use staging::Staging;
 pub use survey::{Found, Gpu, Survey, gpu_count, survey};
@@ -60,6 +63,7 @@ pub struct CudaBackend {
     kept: Kept,
     staging: RefCell<Staging>,
     suppressed: Suppressed,
+    recordings: Recordings,
     /// The first number that could not be stored since the last check.
     broken: RefCell<Buffer>,
 }
@@ -71,13 +75,26 @@ impl CudaBackend {
     /// # Errors
     /// [`BackendError::Device`] says what is missing: driver, GPU, kernels.
     pub fn new(ordinal: usize) -> Result<Self, BackendError> {
-        Self::with_kernels(ordinal, Source::Compiler)
+        Self::with_kernels(ordinal, Source::Compiler, None)
+    }
+
+    /// The same for a model of which it is known what it will ask for: its attention is compiled
+    /// while weights are loaded.
+    ///
+    /// # Errors
+    /// As [`CudaBackend::new`].
+    pub fn expecting(ordinal: usize, expected: Expected) -> Result<Self, BackendError> {
+        Self::with_kernels(ordinal, Source::Compiler, Some(expected))
     }
 
     /// The same with kernels from a source.
-    fn with_kernels(ordinal: usize, source: Source) -> Result<Self, BackendError> {
+    fn with_kernels(
+        ordinal: usize,
+        source: Source,
+        expected: Option<Expected>,
+    ) -> Result<Self, BackendError> {
         let device = Device::open(ordinal)?;
-        let kernels = Rc::new(Kernels::new(&device, source)?);
+        let kernels = Rc::new(Kernels::new(&device, source, expected)?);
         let products = Products::new(&kernels)?;
         let broken = device.upload(&[NOTHING_BROKEN], Purpose::Staging)?;
         Ok(CudaBackend {
@@ -85,6 +102,7 @@ impl CudaBackend {
             kept: Kept::default(),
             staging: RefCell::default(),
             suppressed: Suppressed::default(),
+            recordings: Recordings::default(),
             broken: RefCell::new(broken),
             products,
             kernels,
@@ -109,6 +127,11 @@ impl CudaBackend {
     /// rest is computed by kernels of this crate.
     pub fn planned_products(&self) -> (usize, usize) {
         self.products.planned()
+    }
+
+    /// How many passes were started from recorded graphs.
+    pub fn recorded_passes(&self) -> u64 {
+        self.recordings.started()
     }
 
     /// Takes over a weight's parts, one after another, all of one type.

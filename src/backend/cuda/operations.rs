@@ -4,11 +4,12 @@ use super::attention::Attention;
 use super::cache::{CacheRoom, CudaCache};
 use super::device::{Purpose, launch};
 use super::product::Finish;
+use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, blocks, format_of, int};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
     Activation, Backend, BackendError, CacheLayout, CacheRow, Destination, GateProjection,
-    HeadProjection, Meter, RotaryTable, TensorData, concatenated, project_heads,
+    HeadProjection, LayerPass, Meter, RotaryTable, TensorData, concatenated, project_heads,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -270,6 +271,24 @@ impl Backend for CudaBackend {
         self.products
             .apply(x, heads.weight, packed, Finish::Round)?;
         self.split_heads(packed, heads, to, q)
+    }
+
+    fn layers<S>(
+        &self,
+        pass: &LayerPass<'_>,
+        cache: &mut CudaCache,
+        state: &mut S,
+        stream: impl Fn(&mut S) -> &mut CudaTensor,
+        run: impl Fn(&mut CudaCache, &mut S) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        let layers = Layers {
+            pass,
+            cache,
+            state,
+            stream,
+            run,
+        };
+        layers.start(self)
     }
 
     fn project_gated(

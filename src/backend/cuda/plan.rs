@@ -36,6 +36,21 @@ impl Job {
     }
 }
 
+impl Job {
+    fn words(&self) -> [i32; size_of::<Job>() / 4] {
+        [
+            self.slot,
+            self.first,
+            self.members,
+            self.long_row,
+            self.last,
+            self.span,
+            0,
+            0,
+        ]
+    }
+}
+
 /// How rows are cut into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
@@ -72,7 +87,40 @@ pub struct Plan {
     pub spans: usize,
 }
 
+/// What of a plan launches depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanSizes {
+    /// Blocks of at most 16 query rows.
+    pub few: usize,
+    /// Larger blocks.
+    pub many: usize,
+    /// Rows.
+    pub members: usize,
+    /// Rows whose spans are merged.
+    pub long_rows: usize,
+    /// Most spans of a row.
+    pub spans: usize,
+}
+
 impl Plan {
+    /// What launches depend on.
+    pub fn sizes(&self) -> PlanSizes {
+        PlanSizes {
+            few: self.few.len(),
+            many: self.many.len(),
+            members: self.members.len(),
+            long_rows: self.long_rows.len(),
+            spans: self.spans,
+        }
+    }
+
+    /// Everything as the kernels read it: few, many, members, long rows.
+    pub fn words(&self) -> Vec<i32> {
+        let jobs = self.few.iter().chain(&self.many).flat_map(Job::words);
+        let rows = self.members.iter().chain(&self.long_rows);
+        jobs.chain(rows.copied()).collect()
+    }
+
     /// Plans `rows`.
     ///
     /// # Panics

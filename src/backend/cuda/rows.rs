@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::device::{Buffer, Device, Purpose};
-use super::plan::{Blocks, Plan};
+use super::plan::{Blocks, Job, Plan, PlanSizes};
 use super::tensor::int;
 use crate::backend::{BackendError, CacheRow, RotaryTable};
 
@@ -14,23 +14,18 @@ const KEPT: usize = 2;
 
 /// Rows, with the plans of attention over them.
 pub struct DeviceRows {
-    rows: Vec<CacheRow>,
+    rows: RefCell<Vec<CacheRow>>,
     /// Slot and position, `[rows][2]`.
-    places: Buffer,
-    /// One for every kind of layer.
-    plans: RefCell<Vec<KeptPlan>>,
+    places: RefCell<Buffer>,
+    plans: RefCell<Vec<(Blocks, Rc<DevicePlan>)>>,
 }
-
-/// A plan with the blocks that it was made for.
-type KeptPlan = (Blocks, Rc<DevicePlan>);
 
 /// A plan on the device.
 pub struct DevicePlan {
     /// On the host.
     pub plan: Plan,
-    few: Buffer,
-    many: Buffer,
-    rows: Buffer,
+    /// Its parts, one after another.
+    words: Rc<RefCell<Buffer>>,
 }
 
 /// Addresses of a plan's parts.
@@ -48,20 +43,17 @@ pub struct PlanAddresses {
 
 impl DeviceRows {
     fn new(device: &Rc<Device>, rows: &[CacheRow]) -> Result<Self, BackendError> {
-        let places: Vec<[i32; 2]> = rows
-            .iter()
-            .map(|row| [int(row.slot), int(row.position)])
-            .collect();
+        let places = device.upload(&places(rows), Purpose::Staging)?;
         Ok(DeviceRows {
-            rows: rows.to_vec(),
-            places: device.upload(&places, Purpose::Staging)?,
+            rows: RefCell::new(rows.to_vec()),
+            places: RefCell::new(places),
             plans: RefCell::default(),
         })
     }
 
     /// Slots and positions on the device.
     pub fn places(&self) -> u64 {
-        self.places.pointer()
+        self.places.borrow().pointer()
     }
 
     /// The plan for blocks of these sizes.
@@ -73,35 +65,74 @@ impl DeviceRows {
         device: &Rc<Device>,
         blocks: Blocks,
     ) -> Result<Rc<DevicePlan>, BackendError> {
-        let mut kept = self.plans.borrow_mut();
-        if let Some((_, plan)) = kept.iter().find(|(key, _)| *key == blocks) {
+        let mut plans = self.plans.borrow_mut();
+        if let Some((_, plan)) = plans.iter().find(|(known, _)| *known == blocks) {
             return Ok(Rc::clone(plan));
         }
-        let plan = Rc::new(DevicePlan::new(device, Plan::new(&self.rows, blocks))?);
-        kept.push((blocks, Rc::clone(&plan)));
+        let plan = Plan::new(&self.rows.borrow(), blocks);
+        let words = device.upload(&plan.words(), Purpose::Staging)?;
+        let plan = Rc::new(DevicePlan {
+            plan,
+            words: Rc::new(RefCell::new(words)),
+        });
+        plans.push((blocks, Rc::clone(&plan)));
         Ok(plan)
+    }
+
+    /// Blocks that were planned for, with the sizes of their plans.
+    pub fn sizes(&self) -> Vec<(Blocks, PlanSizes)> {
+        let plans = self.plans.borrow();
+        let sizes = |(blocks, plan): &(Blocks, Rc<DevicePlan>)| (*blocks, plan.plan.sizes());
+        plans.iter().map(sizes).collect()
+    }
+
+    /// Puts as many other rows in the place of these, on the device too, so that addresses stay;
+    /// `false`, with nothing changed, where their plans have other sizes.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn replace(&self, rows: &[CacheRow]) -> Result<bool, BackendError> {
+        let mut plans = self.plans.borrow_mut();
+        let fresh: Vec<Plan> = plans
+            .iter()
+            .map(|(blocks, _)| Plan::new(rows, *blocks))
+            .collect();
+        let fits =
+            |((_, old), new): (&(Blocks, Rc<DevicePlan>), &Plan)| old.plan.sizes() == new.sizes();
+        if rows.len() != self.rows.borrow().len() || !plans.iter().zip(&fresh).all(fits) {
+            return Ok(false);
+        }
+        self.places.borrow_mut().write(&places(rows))?;
+        for ((_, kept), plan) in plans.iter_mut().zip(fresh) {
+            let words = Rc::clone(&kept.words);
+            words.borrow_mut().write(&plan.words())?;
+            *kept = Rc::new(DevicePlan { plan, words });
+        }
+        *self.rows.borrow_mut() = rows.to_vec();
+        Ok(true)
     }
 }
 
-impl DevicePlan {
-    fn new(device: &Rc<Device>, plan: Plan) -> Result<Self, BackendError> {
-        let rows = [&plan.members[..], &plan.long_rows].concat();
-        Ok(DevicePlan {
-            few: device.upload(&plan.few, Purpose::Staging)?,
-            many: device.upload(&plan.many, Purpose::Staging)?,
-            rows: device.upload(&rows, Purpose::Staging)?,
-            plan,
-        })
-    }
+fn places(rows: &[CacheRow]) -> Vec<[i32; 2]> {
+    let place = |row: &CacheRow| [int(row.slot), int(row.position)];
+    rows.iter().map(place).collect()
+}
 
+impl DevicePlan {
     /// Where the parts lie.
     pub fn addresses(&self) -> PlanAddresses {
-        let members = self.rows.pointer();
+        let PlanSizes {
+            few, many, members, ..
+        } = self.plan.sizes();
+        let first = self.words.borrow().pointer();
+        let jobs = size_of::<Job>() as u64;
+        let many_at = first + few as u64 * jobs;
+        let members_at = many_at + many as u64 * jobs;
         PlanAddresses {
-            few: self.few.pointer(),
-            many: self.many.pointer(),
-            members,
-            long_rows: members + 4 * self.plan.members.len() as u64,
+            few: first,
+            many: many_at,
+            members: members_at,
+            long_rows: members_at + 4 * members as u64,
         }
     }
 }
@@ -139,9 +170,29 @@ impl Kept {
     ) -> Result<Rc<DeviceRows>, BackendError> {
         find_or_add(
             &self.rows,
-            |kept| kept.rows == rows,
+            |kept| *kept.rows.borrow() == rows,
             || DeviceRows::new(device, rows),
         )
+    }
+
+    /// The rows on the device at addresses of their own, with plans for `blocks`.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn planned(
+        &self,
+        device: &Rc<Device>,
+        rows: &[CacheRow],
+        blocks: impl Iterator<Item = Blocks>,
+    ) -> Result<Rc<DeviceRows>, BackendError> {
+        let added = || {
+            let rows = DeviceRows::new(device, rows)?;
+            for blocks in blocks {
+                rows.plan(device, blocks)?;
+            }
+            Ok(rows)
+        };
+        find_or_add(&self.rows, |_| false, added)
     }
 
     /// The table on the device. Tables are told apart by identity: what is kept here keeps its
@@ -178,7 +229,7 @@ fn find_or_add<T>(
     add: impl FnOnce() -> Result<T, BackendError>,
 ) -> Result<Rc<T>, BackendError> {
     let mut kept = kept.borrow_mut();
-    if let Some(found) = kept.iter().find(|entry| is_same(entry)) {
+    if let Some(found) = kept.iter().rev().find(|entry| is_same(entry)) {
         return Ok(Rc::clone(found));
     }
     let added = Rc::new(add()?);

@@ -1,8 +1,8 @@
 //! Whether kernels run and are right on a GPU: a product and attention small enough for a moment,
 //! against the host.
 
-use super::CudaBackend;
 use super::functions::Source;
+use super::{CudaBackend, compile};
 use crate::backend::{Backend, BackendError, CacheLayer, CacheLayout, CacheRow, TensorData};
 use crate::recipe::{NativeDtype, Recipe};
 
@@ -23,14 +23,19 @@ const TOLERANCE: f64 = 2e-3;
 ///
 /// # Errors
 /// What is missing, or which number is wrong.
-pub fn run(source: Source) -> Result<&'static str, BackendError> {
-    let backend = CudaBackend::with_kernels(0, source)?;
+pub fn run(source: Source) -> Result<String, BackendError> {
+    let backend = CudaBackend::with_kernels(0, source, None)?;
     product(&backend)?;
     for recipe in ["native", "AD", "RD", "SD"] {
         let recipe = Recipe::parse(recipe).map_err(|error| wrong(&error.to_string()))?;
         attention(&backend, recipe)?;
     }
-    Ok(backend.kernels.delivery.name())
+    let name = backend.kernels.delivery.name();
+    // A compiler that is missing is reported as such.
+    Ok(match &backend.kernels.refusal {
+        Some(refusal) if compile::version().is_ok() => format!("{name}: {refusal}"),
+        _ => name.to_owned(),
+    })
 }
 
 fn wrong(what: &str) -> BackendError {

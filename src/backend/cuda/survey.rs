@@ -20,9 +20,9 @@ pub struct Survey {
     /// Version and place of cuBLASLt; without it products are slower.
     pub products: Found<String>,
     /// Whether kernels run and are right on the first GPU, and where they came from.
-    pub self_test: Found<&'static str>,
+    pub self_test: Found<String>,
     /// The same for those of the binary, which run where there is no compiler.
-    pub embedded_self_test: Found<&'static str>,
+    pub embedded_self_test: Found<String>,
 }
 
 /// One GPU.

@@ -28,6 +28,20 @@ fn a_gpu_passes_the_conformance_suite() {
     conformance::suite(&backend, TOLERANCE);
 }
 
+#[test]
+fn a_gpu_starts_passes_that_repeat_from_recordings() {
+    let Some(backend) = gpu() else { return };
+    let suite = Suite {
+        backend: &backend,
+        tolerance: TOLERANCE,
+        native_queries: false,
+    };
+    suite.repeats();
+    // Of about 45 steps of each of three models, what follows four equal ones.
+    let recorded = backend.recorded_passes();
+    assert!((40..120).contains(&recorded), "{recorded} passes");
+}
+
 /// Queries of 16 bits, as 16-bit weights give them: weights of attention are rounded once.
 #[test]
 fn a_gpu_attends_with_native_queries() {

@@ -8,7 +8,7 @@ use clap::Args as ClapArgs;
 use serde::Serialize;
 
 use crate::backend::cpu::{CpuBackend, claim_thread};
-use crate::backend::cuda::CudaBackend;
+use crate::backend::cuda::{CudaBackend, Expected};
 use crate::engine::EngineError;
 use crate::engine::bench::{self, BenchError, Ground, Measured, Settings, Sink, Sizes, Work};
 use crate::model::{ModelConfig, builtin_shape, read_config};
@@ -81,7 +81,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
             bench::run(&settings, "cpu", || Ok(CpuBackend::new()), &mut lines)
         }
         Worker::Cuda { device } => {
-            bench::run(&settings, "cuda", || CudaBackend::new(device), &mut lines)
+            let expected = Expected {
+                head_dim: settings.config.widest(|layer| layer.head_dim),
+                native: settings.config.native_dtype,
+                exact: false,
+            };
+            let backend = || CudaBackend::expecting(device, expected);
+            bench::run(&settings, "cuda", backend, &mut lines)
         }
     };
     outcome.map_err(failure)?;

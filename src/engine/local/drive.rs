@@ -130,20 +130,11 @@ impl<B: Backend> Driver<'_, B> {
     ) -> Result<Vec<Option<CaseError>>, BackendError> {
         let mut failed = vec![None; lanes.len()];
         while !pass.rows.is_empty() {
-            let logits = self.decoder.forward(
-                self.cache,
-                &pass.rows,
-                &pass.ids,
-                &pass.wanted,
-                self.workspace,
-            );
-            match logits {
-                Ok(Some(logits)) => {
-                    let values = read(self.decoder, task, logits, pass, lanes, &mut failed)?;
+            match self.forward(task, pass, lanes, &mut failed) {
+                Ok(values) => {
                     accept(task, lanes, &mut failed, values);
                     break;
                 }
-                Ok(None) => break,
                 Err(BackendError::NotFinite { row, what }) => {
                     let CacheRow { slot, position } = pass.rows[row];
                     let owner = lanes.iter().position(|lane| lane.slot == slot);
@@ -160,6 +151,39 @@ impl<B: Backend> Driver<'_, B> {
             lane.is_cut = false;
         }
         Ok(failed)
+    }
+
+    /// Runs a pass and reads its wanted rows. [`BackendError::NotFinite`] names a row of the pass
+    /// whose keys or values cannot be stored; lanes with other faults are noted in `failed`.
+    fn forward<T: Task>(
+        &mut self,
+        task: &T,
+        pass: &Pass,
+        lanes: &mut [Lane<T::Sequence>],
+        failed: &mut [Option<CaseError>],
+    ) -> Result<Vec<(Pick, T::Value)>, BackendError> {
+        let decoder = self.decoder;
+        let backend = decoder.backend();
+        let Pass {
+            rows, ids, wanted, ..
+        } = pass;
+        let Some(logits) = decoder.forward(self.cache, rows, ids, wanted, self.workspace)? else {
+            backend.settle()?;
+            return Ok(Vec::new());
+        };
+        let target = |pick: &Pick| task.target(&lanes[pick.lane].sequence, pick.position);
+        let targets: Vec<u32> = pass.picks.iter().map(target).collect();
+        // What was read counts once it is known that everything could be stored; to read first
+        // means to wait once.
+        let values = task.read(backend, logits, &targets);
+        backend.settle()?;
+        let reading = Reading {
+            decoder,
+            pass,
+            logits,
+            targets,
+        };
+        reading.sift(task, values, lanes, failed)
     }
 
     /// Reports lanes that finished or failed and frees their slots.
@@ -200,46 +224,46 @@ impl<B: Backend> Driver<'_, B> {
     }
 }
 
-/// Reads the wanted rows: indices of picks with their values. Lanes with a logit that is not
-/// finite fail, and the rest is read without them.
-fn read<B: Backend, T: Task>(
-    decoder: &Decoder<B>,
-    task: &T,
-    logits: &B::Tensor,
-    pass: &Pass,
-    lanes: &mut [Lane<T::Sequence>],
-    failed: &mut [Option<CaseError>],
-) -> Result<Vec<(Pick, T::Value)>, BackendError> {
-    let backend = decoder.backend();
-    let targets: Vec<u32> = pass
-        .picks
-        .iter()
-        .map(|pick| task.target(&lanes[pick.lane].sequence, pick.position))
-        .collect();
-    let mut rows: Vec<usize> = (0..pass.picks.len()).collect();
-    let mut values = task.read(backend, logits, &targets);
-    loop {
-        match values {
-            Ok(values) => {
-                let picks = rows.into_iter().map(|row| pass.picks[row]);
-                return Ok(picks.zip(values).collect());
-            }
-            Err(BackendError::NotFinite { row, what }) => {
-                let Pick { lane, position } = pass.picks[rows[row]];
-                let from = fail_at(&mut lanes[lane], position, &what, &mut failed[lane]);
-                rows.retain(|&row| {
-                    let pick = pass.picks[row];
-                    pick.lane != lane || pick.position < from
-                });
-                if rows.is_empty() {
-                    return Ok(Vec::new());
+/// The wanted rows of a pass.
+struct Reading<'a, B: Backend> {
+    decoder: &'a Decoder<B>,
+    pass: &'a Pass,
+    logits: &'a B::Tensor,
+    targets: Vec<u32>,
+}
+
+impl<B: Backend> Reading<'_, B> {
+    /// Picks with their `values`. Lanes with a logit that is not finite fail, and the rest is read
+    /// again without them.
+    fn sift<T: Task>(
+        &self,
+        task: &T,
+        mut values: Result<Vec<T::Value>, BackendError>,
+        lanes: &mut [Lane<T::Sequence>],
+        failed: &mut [Option<CaseError>],
+    ) -> Result<Vec<(Pick, T::Value)>, BackendError> {
+        let (backend, picks) = (self.decoder.backend(), &self.pass.picks);
+        let mut rows: Vec<usize> = (0..picks.len()).collect();
+        loop {
+            match values {
+                Ok(values) => {
+                    let picks = rows.into_iter().map(|row| picks[row]);
+                    return Ok(picks.zip(values).collect());
                 }
-                let mut kept = backend.tensor(rows.len(), decoder.config().vocab_size)?;
-                backend.gather(logits, &rows, &mut kept)?;
-                let kept_targets: Vec<u32> = rows.iter().map(|&row| targets[row]).collect();
-                values = task.read(backend, &kept, &kept_targets);
+                Err(BackendError::NotFinite { row, what }) => {
+                    let Pick { lane, position } = picks[rows[row]];
+                    let from = fail_at(&mut lanes[lane], position, &what, &mut failed[lane]);
+                    rows.retain(|&row| picks[row].lane != lane || picks[row].position < from);
+                    if rows.is_empty() {
+                        return Ok(Vec::new());
+                    }
+                    let mut kept = backend.tensor(rows.len(), self.decoder.config().vocab_size)?;
+                    backend.gather(self.logits, &rows, &mut kept)?;
+                    let targets: Vec<u32> = rows.iter().map(|&row| self.targets[row]).collect();
+                    values = task.read(backend, &kept, &targets);
+                }
+                Err(other) => return Err(other),
             }
-            Err(other) => return Err(other),
         }
     }
 }

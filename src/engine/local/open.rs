@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 
 use crate::backend::cpu::CpuBackend;
-use crate::backend::cuda::CudaBackend;
+use crate::backend::cuda::{CudaBackend, Expected};
 use crate::backend::{Backend, BackendError};
 use crate::model::{Decoder, LoadError, ModelFiles, Tokenizer, weight_bytes};
 use crate::schema::WorkerIdentity;
@@ -15,6 +15,9 @@ use super::{LocalEngine, LocalIdentity, LocalSettings, TokenText};
 const CUDA_SLOTS: usize = 512;
 /// Longest sequences of built-in panels, in tokens.
 const LONGEST: usize = 8192;
+
+/// A weight whose element type is that of all that queries are computed from.
+const FIRST_PROJECTION: &str = "model.layers.0.self_attn.q_proj.weight";
 
 impl TokenText for Tokenizer {
     fn decode(&self, ids: &[u32]) -> String {
@@ -88,15 +91,21 @@ impl LocalEngine<CudaBackend> {
     ) -> Result<Self, LoadError> {
         let files = files.borrow();
         let tokens = files.config.context.min(longest).max(1);
-        let backend = CudaBackend::new(device).map_err(LoadError::Device)?;
+        let (config, weights) = (&files.config, files.weights.as_ref());
+        let expected = Expected {
+            head_dim: config.widest(|layer| layer.head_dim),
+            native: config.native_dtype,
+            exact: weights.element_bytes(FIRST_PROJECTION) == size_of::<f32>() as u64,
+        };
+        let backend = CudaBackend::expecting(device, expected).map_err(LoadError::Device)?;
         let worker = WorkerIdentity {
             kind: "cuda".to_owned(),
             device: backend.device(),
             arithmetic: backend.arithmetic(),
         };
-        let weights = weight_bytes(&files.config, files.weights.as_ref());
+        let weights = weight_bytes(config, weights);
         let (free, total) = backend.memory().map_err(LoadError::Device)?;
-        Least::new(&files.config, weights, CUDA_SLOTS, tokens)
+        Least::new(config, weights, CUDA_SLOTS, tokens)
             .check(&worker.device, (free as u64, total as u64))
             .map_err(|what| LoadError::Device(BackendError::Device(what)))?;
         let mut engine = LocalEngine::new(files, backend, worker, LocalSettings::default())?;

@@ -88,17 +88,20 @@ pub struct AttentionFunctions {
     pub merge: CudaFunction,
 }
 
-impl AttentionFunctions {
-    /// Compiles attention of a kind.
+/// Source of attention of a kind, and what its launches follow.
+pub struct AttentionUnit {
+    /// What is compiled.
+    pub unit: Unit,
+    many_warps: usize,
+    hopper: bool,
+}
+
+impl AttentionUnit {
+    /// What is to be compiled for a device.
     ///
     /// # Errors
-    /// [`BackendError::Unsupported`] where this device's blocks have too little shared memory;
-    /// [`BackendError::Device`].
-    pub fn new(
-        device: &Rc<Device>,
-        source: Source,
-        kind: AttentionKind,
-    ) -> Result<Self, BackendError> {
+    /// [`BackendError::Unsupported`] where this device's blocks have too little shared memory.
+    pub fn new(device: &Device, source: Source, kind: AttentionKind) -> Result<Self, BackendError> {
         let limit = device.shared_limit();
         let many_warps = match source {
             Source::Compiler => many_warps(kind, limit),
@@ -106,19 +109,39 @@ impl AttentionFunctions {
         };
         let many_warps = many_warps.ok_or_else(|| {
             BackendError::Unsupported(format!(
-                "head_dim {}: attention needs {} bytes of shared memory, a block of {} has {}",
+                "head_dim {}: attention needs {} bytes of shared memory, a block of {} has {limit}",
                 kind.head_dim,
                 many_shared(kind, 2).max(few_shared(kind)),
                 device.name(),
-                device.shared_limit()
             ))
         })?;
-        let prompt_shared = prompt_shared(kind.head_dim);
         // PTX for all generations has no instructions of one.
         let hopper = source == Source::Compiler
             && has_prompt(kind, device.capability())
-            && prompt_shared <= limit;
-        let (binary, _) = source.deliver(device, &unit(kind, many_warps, hopper))?;
+            && prompt_shared(kind.head_dim) <= limit;
+        Ok(AttentionUnit {
+            unit: unit(kind, many_warps, hopper),
+            many_warps,
+            hopper,
+        })
+    }
+}
+
+impl AttentionFunctions {
+    /// Loads `binary`, which was compiled from `of`.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`].
+    pub fn new(
+        device: &Rc<Device>,
+        kind: AttentionKind,
+        of: &AttentionUnit,
+        binary: Vec<u8>,
+    ) -> Result<Self, BackendError> {
+        let &AttentionUnit {
+            many_warps, hopper, ..
+        } = of;
+        let prompt_shared = prompt_shared(kind.head_dim);
         let module = device.load(binary)?;
         let (few_shared, many_shared) = (few_shared(kind), many_shared(kind, many_warps));
         let prompt = match hopper && round_alike(device, &module)? {

@@ -68,7 +68,7 @@ DEV void copy_async_half(void* to, const void* from, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" :: "r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
 }
 DEV void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> DEV void copies_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
+DEV void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 DEV u16 to_operand(float x) { return f32_to_half(OPERAND, x); }
 DEV float from_operand(u16 h) { return half_to_f32(OPERAND, h); }

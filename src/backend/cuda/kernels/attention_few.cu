@@ -81,8 +81,8 @@ DEV void fetch_addresses(const Attention& a, const Job& job, u64* to) {
   int i = threadIdx.x, token = first_token(job) + i * PAGE;
   if (i < SPAN / PAGE && token <= job.last) copy_async_half(to + i, &a.table[(i64)job.slot * a.max_pages + token / PAGE].stored, 8);
 }
-// Starts to copy a tile's dynamic scales, one where there are none. What lies beyond `last` may be
-// anything: attention does not look at it.
+// Starts to copy a tile's dynamic scales. What lies beyond `last` may be anything: attention does not
+// look at it.
 DEV void fetch_scales(const Attention& a, const u64* pages, int head, int token0, int last, FewScales* to) {
   int piece = threadIdx.x % (TILE / 4), token = piece * 4;
   if (threadIdx.x >= 2 * (TILE / 4) || token0 + token > last) return;
@@ -107,7 +107,6 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
   int thread = threadIdx.x, across = thread >> 5, lane = thread & 31, group = a.heads / a.kv_heads;
   bool changing_keys = K_BYTES && a.k.dynamic, changing_values = V_BYTES && a.v.dynamic;
   float key_unit = a.factor * unscaled(a.k);
-  for (int i = thread; i < FEW_STAGES * 2 * TILE; i += THREADS) ((float*)scales)[i] = 1.f;
   if (HD < HDP)
     for (int i = thread; i < FEW_STAGES * TILE; i += THREADS) {
       char* tile = tiles + i / TILE * FEW_TILE;
@@ -132,11 +131,11 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
   fetch_job(a, turn, jobs);
   if (turn + gridDim.x < all) fetch_job(a, turn + gridDim.x, jobs + 1);
   copies_end();
-  copies_wait<0>();
+  copies_wait();
   __syncthreads();
   fetch_addresses(a, jobs[0], addresses);
   copies_end();
-  copies_wait<0>();
+  copies_wait();
   __syncthreads();
   start(few_turn(a, jobs[0], turn), 0, 0, addresses);
   if (turn + gridDim.x < all) fetch_addresses(a, jobs[1], addresses + SPAN / PAGE);
@@ -177,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
     float largest0 = LOWEST, largest1 = LOWEST, weights0 = 0.f, weights1 = 0.f;
 
     for (int tile = 0; tile < count; tile++, begun++) {
-      copies_wait<0>();
+      copies_wait();
       __syncthreads();
       u64* pages = addresses + (turns & 1) * (SPAN / PAGE);
       if (tile + 1 < count) {

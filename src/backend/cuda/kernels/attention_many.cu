@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
 
   for (int tile = 0; tile < count; tile++) {
     int stage = tile & 1;
-    copies_wait<0>();
+    copies_wait();
     __syncthreads();
     if (tile + 1 < count) {
       start(tile + 1);
