@@ -16,7 +16,7 @@ use kvassay::recipe::Recipe;
 use support::fixture::{self, Expected};
 use support::oracle::Oracle;
 
-const MODELS: [&str; 12] = [
+const MODELS: [&str; 14] = [
     "gemma3",
     "llama",
     "llama-linear",
@@ -29,6 +29,8 @@ const MODELS: [&str; 12] = [
     "qwen2",
     "qwen3",
     "qwen3-window",
+    "qwen3_5",
+    "qwen3_5-whole",
 ];
 
 /// The same decoder with weights that are stored as codes (`fixtures/parity/make_quantised.py`).

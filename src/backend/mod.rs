@@ -11,6 +11,7 @@ pub mod cuda;
 mod ledger;
 mod meter;
 mod projections;
+mod recurrent;
 mod storage;
 pub mod timing;
 
@@ -22,6 +23,7 @@ pub use meter::{Gauge, Meter};
 use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::{KvTotals, LayerAbsmax};
 pub use projections::{Destination, GateProjection, HeadProjection, concatenated, project_heads};
+pub use recurrent::{DeltaRule, LENGTH_EPSILON, RecurrentLayer, cannot_cut};
 
 /// Elements of one tensor, row-major.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +61,7 @@ impl TensorData {
     }
 }
 
-/// Keys and values of one decoder layer, and how attention reads them.
+/// Keys and values of one decoder layer, and how attention reads them, or a recurrent state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CacheLayer {
     /// Key/value heads.
@@ -70,6 +72,8 @@ pub struct CacheLayer {
     pub window: Option<usize>,
     /// What products of queries and keys are divided by.
     pub score_divisor: f32,
+    /// The layer has no attention, hence no keys and values, but this.
+    pub recurrent: Option<RecurrentLayer>,
 }
 
 impl CacheLayer {
@@ -80,6 +84,15 @@ impl CacheLayer {
             head_dim,
             window: None,
             score_divisor: (head_dim as f32).sqrt(),
+            recurrent: None,
+        }
+    }
+
+    /// A recurrent layer: zero keys and values.
+    pub fn recurrent(layer: RecurrentLayer) -> Self {
+        CacheLayer {
+            recurrent: Some(layer),
+            ..CacheLayer::new(0, 0)
         }
     }
 
@@ -349,6 +362,37 @@ pub trait Backend {
         project_heads(self, x, heads, to, [packed, q, &mut k, &mut v])
     }
 
+    /// A recurrent layer between its projections. A row of `packed`
+    /// ([`RecurrentLayer::projected`]) holds `x` (queries, keys, values), the output's gate `z`
+    /// (`[values]`), `b` and `a` (`[value_heads]` each). Rows of a slot stand side by side in
+    /// ascending order, and follow on what the slot's state holds; position 0 begins anew.
+    ///
+    /// In the sequence, with `x` rounded to the native format and 0 before the first token:
+    ///
+    /// 1. `y[t] = silu(sum over j of convolution[j] * x[t - kernel + 1 + j])`, channel by channel,
+    ///    gives `q`, `k` (both then divided by their length, `q` also by `sqrt(key_dim)`) and `v`.
+    /// 2. Every value head: `S = exp(decay * softplus(a + step_bias)) * S`, then
+    ///    `S += k (v - S^T k)^T * sigmoid(b)`, then `o = S^T q`; `S` is `[key_dim, value_dim]`.
+    /// 3. `out = o / sqrt(mean(o^2) + eps) * norm * silu(z)`, `[values]`.
+    ///
+    /// States are FP32, computed token by token, and no recipe changes them. `packed` holds rounded
+    /// inputs afterwards; `room` is for `y`. What is not finite is reported at once, or by
+    /// [`Backend::settle`], or goes on into what is computed from it. A pass that fails leaves the
+    /// states of its slots anywhere: they need a reset.
+    fn recur(
+        &self,
+        packed: &mut Self::Tensor,
+        rule: DeltaRule<'_, Self>,
+        to: Destination<'_, Self>,
+        room: &mut Self::Tensor,
+        out: &mut Self::Tensor,
+    ) -> Result<(), BackendError>
+    where
+        Self: Sized;
+
+    /// `x = x / (1 + exp(-gate))`, both of the same shape.
+    fn gate_output(&self, gate: &Self::Tensor, x: &mut Self::Tensor) -> Result<(), BackendError>;
+
     /// Applies all layers of a pass by `run`: from the embeddings in the tensor that `stream` finds
     /// in `state` to the residual stream in the same, every row of which is wanted.
     ///
@@ -429,7 +473,8 @@ pub trait Backend {
     fn to_host(&self, x: &Self::Tensor) -> Result<Vec<f32>, BackendError>;
 
     /// Forgets a slot's tokens from position `tokens` on, with their counters: what a rejected
-    /// verification leaves behind.
+    /// verification leaves behind. A cache with recurrent layers is cut to nothing only: other cuts
+    /// are [`BackendError::Unsupported`].
     fn truncate_slot(
         &self,
         cache: &mut Self::Cache,

@@ -84,6 +84,7 @@ pub fn config(family: Family) -> ModelConfig {
         attention_output_bias: family == Family::Llama,
         mlp_bias: family == Family::Llama,
         qk_norm: family == Family::Qwen3,
+        attention_gate: false,
         fused_projections: false,
         output_norms: false,
         norms_less_one: false,

@@ -362,6 +362,7 @@ fn resources() -> Resources {
             counters: 300 - at,
             staging: 20 + at,
             graphs: 0,
+            states: 0,
         },
         sampled: Some(MemorySamples {
             scope: SampleScope::Device,

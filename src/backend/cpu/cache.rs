@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use super::recurrent::States;
+
 pub use crate::backend::storage::Side;
 use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayer, CacheLayout, CacheRow, Held, Ledger, Purpose};
@@ -30,6 +32,7 @@ const PARALLEL_ROWS: usize = 32;
 
 /// Physical cache of all layers and slots.
 pub struct CpuCache {
+    states: States,
     /// What attention has to know of every layer.
     shapes: Vec<CacheLayer>,
     /// Storage of keys and values per layer.
@@ -72,6 +75,7 @@ impl CpuCache {
     pub fn new(layout: &CacheLayout, ledger: &Arc<Ledger>) -> Result<Self, BackendError> {
         let layers = storage::of_layers(layout, "cpu")?;
         Ok(CpuCache {
+            states: States::new(layout, ledger),
             shapes: layout.layers.clone(),
             layers,
             slot_tokens: layout.slot_tokens,
@@ -91,6 +95,11 @@ impl CpuCache {
     /// What attention has to know of a layer.
     pub fn layer(&self, layer: usize) -> CacheLayer {
         self.shapes[layer]
+    }
+
+    /// States of recurrent layers.
+    pub fn states(&mut self) -> &mut States {
+        &mut self.states
     }
 
     fn shape(&self, layer: usize) -> PlaneShape {

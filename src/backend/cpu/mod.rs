@@ -9,7 +9,9 @@ mod cache;
 mod exp;
 mod kernel;
 mod product;
+mod recurrent;
 mod rowwise;
+mod tensor;
 mod timing;
 mod widen;
 
@@ -17,63 +19,16 @@ use std::sync::Arc;
 
 use super::meter::Process;
 use super::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, Held, Ledger, Meter, Purpose,
-    RotaryTable, TensorData,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination, Held, Ledger,
+    Meter, Purpose, RotaryTable, TensorData, cannot_cut,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 pub use cache::CpuCache;
 pub use product::CpuWeight;
 use product::{Finish, Product};
 use pulp::Arch;
-
-/// Activations `[rows, width]`, row-major.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CpuTensor {
-    data: Vec<f32>,
-    rows: usize,
-    width: usize,
-    held: Held,
-}
-
-impl CpuTensor {
-    /// A tensor of `data.len() / width` rows.
-    ///
-    /// # Panics
-    /// Where `data` is not whole rows.
-    pub fn from_rows(data: Vec<f32>, width: usize) -> Self {
-        let rows = data.len() / width.max(1);
-        assert_eq!(
-            rows * width,
-            data.len(),
-            "elements of rows of width {width}"
-        );
-        CpuTensor {
-            data,
-            rows,
-            width,
-            held: Held::default(),
-        }
-    }
-
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Elements per row.
-    pub fn width(&self) -> usize {
-        self.width
-    }
-
-    /// Enters how much room the elements take.
-    fn note(&mut self) {
-        self.held.set(float_bytes(self.data.capacity()));
-    }
-
-    fn row(&self, index: usize) -> &[f32] {
-        &self.data[index * self.width..(index + 1) * self.width]
-    }
-}
+pub use tensor::CpuTensor;
+use tensor::float_bytes;
 
 /// Makes the calling thread, which is to run the model, one of the threads that share the work.
 ///
@@ -119,11 +74,6 @@ impl Default for CpuBackend {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Bytes of f32 elements.
-fn float_bytes(elements: usize) -> u64 {
-    elements as u64 * 4
 }
 
 fn instructions(arch: Arch) -> &'static str {
@@ -329,6 +279,25 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
+    fn recur(
+        &self,
+        packed: &mut CpuTensor,
+        rule: DeltaRule<'_, Self>,
+        to: Destination<'_, Self>,
+        room: &mut CpuTensor,
+        out: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        assert_eq!(packed.rows, to.rows.len(), "rows of a recurrent layer");
+        let tensors = [packed, room, out].map(|tensor| tensor.data.as_mut_slice());
+        let states = to.cache.states();
+        states.recur(self.arch, rule, (to.layer, to.rows), tensors)
+    }
+
+    fn gate_output(&self, gate: &CpuTensor, x: &mut CpuTensor) -> Result<(), BackendError> {
+        recurrent::gate_output(self.arch, &gate.data, &mut x.data);
+        Ok(())
+    }
+
     fn gate(
         &self,
         packed: &CpuTensor,
@@ -403,6 +372,9 @@ impl Backend for CpuBackend {
         slot: usize,
         tokens: usize,
     ) -> Result<(), BackendError> {
+        if tokens > 0 && cache.states().exist() {
+            return Err(cannot_cut(tokens));
+        }
         cache.truncate(slot, tokens);
         Ok(())
     }

@@ -8,8 +8,9 @@ use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, blocks, format_of, int};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, Destination, GateProjection,
-    HeadProjection, LayerPass, Meter, RotaryTable, TensorData, concatenated, project_heads,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination,
+    GateProjection, HeadProjection, LayerPass, Meter, RotaryTable, TensorData, concatenated,
+    project_heads,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -204,6 +205,21 @@ impl Backend for CudaBackend {
         rows: &[CacheRow],
     ) -> Result<(), BackendError> {
         self.start_rotary(x, table, rows)
+    }
+
+    fn recur(
+        &self,
+        _: &mut CudaTensor,
+        _: DeltaRule<'_, Self>,
+        _: Destination<'_, Self>,
+        _: &mut CudaTensor,
+        _: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("recurrent layers".to_owned()))
+    }
+
+    fn gate_output(&self, _: &CudaTensor, _: &mut CudaTensor) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("gated attention".to_owned()))
     }
 
     fn store(
