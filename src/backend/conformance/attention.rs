@@ -80,28 +80,39 @@ impl<B: Backend> Suite<'_, B> {
     /// Windows within a block of tokens, over several, and longer than any sequence; scores divided
     /// by something else than usual.
     fn windows(&self) {
-        for (heads, kv_heads, head_dim) in [(4, 2, 64), (2, 1, 128), (6, 2, 24), (2, 1, 256)] {
+        for (heads, kv_heads, head_dim, recipe, window) in [
+            (4, 2, 64, "native", 1),
+            (4, 2, 64, "SD", 16),
+            (2, 1, 128, "native", 24),
+            (6, 2, 24, "AF", 64),
+            (2, 1, 128, "RD", 65),
+            (2, 1, 256, "native", 130),
+            (4, 2, 64, "SF", 1000),
+        ] {
             let shape = Shape {
                 layers: 1,
                 heads,
                 kv_heads,
                 head_dim,
             };
-            for (recipe, window) in [
-                ("native", 1),
-                ("SD", 16),
-                ("native", 24),
-                ("AF", 64),
-                ("RD", 65),
-                ("native", 130),
-                ("SF", 1000),
-            ] {
-                let mut layout = shape.layout(recipe, NativeDtype::F16);
-                layout.layers[0].window = Some(window);
-                layout.layers[0].score_divisor = 13.0;
-                self.attends_to_what_is_stored(Sequence::new(shape, 66, 150), &layout);
-                self.batching_changes_no_bit(shape, &layout);
-            }
+            let mut layout = shape.layout(recipe, NativeDtype::F16);
+            layout.layers[0].window = Some(window);
+            layout.layers[0].score_divisor = 13.0;
+            self.attends_to_what_is_stored(Sequence::new(shape, 66, 150), &layout);
+            self.batching_changes_no_bit(shape, &layout);
+        }
+        // Beyond the boundaries at which workers split sequences.
+        let shape = Shape {
+            layers: 1,
+            heads: 2,
+            kv_heads: 1,
+            head_dim: 64,
+        };
+        for window in [100, 1300] {
+            let mut layout = shape.layout("native", NativeDtype::F16);
+            layout.slot_tokens = 2200;
+            layout.layers[0].window = Some(window);
+            self.attends_to_what_is_stored(Sequence::new(shape, 69, 2200), &layout);
         }
     }
 

@@ -73,15 +73,41 @@ fn long_sequences_have_the_same_bits_in_every_chunk() {
         };
         for recipe in ["native", "SD", "AF", "k=e5m2:dynamic,v=int8:dynamic"] {
             for exact in [false, true] {
-                long_sequences(&backend, shape, recipe, exact);
+                long_sequences(&backend, shape, recipe, exact, None);
             }
         }
     }
 }
 
-fn long_sequences(backend: &CudaBackend, shape: Shape, recipe: &str, exact: bool) {
+/// Windows within a tile, a span, and over several spans: rows of a block begin in different ones.
+#[test]
+fn long_sequences_with_windows_have_the_same_bits_in_every_chunk() {
+    let Some(backend) = gpu() else { return };
+    for (heads, kv_heads, head_dim) in [(4, 1, 64), (8, 2, 128), (4, 1, 256), (4, 2, 32)] {
+        let shape = Shape {
+            layers: 1,
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        for (recipe, exact) in [("native", false), ("SD", true), ("AD", false)] {
+            for window in [20, 512, 1024, 1500] {
+                long_sequences(&backend, shape, recipe, exact, Some(window));
+            }
+        }
+    }
+}
+
+fn long_sequences(
+    backend: &CudaBackend,
+    shape: Shape,
+    recipe: &str,
+    exact: bool,
+    window: Option<usize>,
+) {
     let tokens = 2300;
     let mut layout = shape.layout(recipe, NativeDtype::F16);
+    layout.layers[0].window = window;
     layout.slot_tokens = tokens;
     let suite = Suite {
         backend,
@@ -129,7 +155,7 @@ fn long_sequences(backend: &CudaBackend, shape: Shape, recipe: &str, exact: bool
         let expected = &whole[from * shape.q_width()..to * shape.q_width()];
         assert!(
             part == expected && other == expected,
-            "{shape:?} {recipe} from {from} to {to}"
+            "{shape:?} {recipe} {window:?} from {from} to {to}"
         );
         from = to;
     }

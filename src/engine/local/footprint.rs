@@ -31,7 +31,9 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
     });
     let gate = if config.attention_gate { queries } else { 0 };
     let attention = 2 * queries + 2 * keys + gate;
-    let widths = 3 * config.hidden_size + attention + recurrent + 3 * config.intermediate_size;
+    let streams = if config.output_norms { 4 } else { 3 };
+    let widths =
+        streams * config.hidden_size + attention + recurrent + 3 * config.intermediate_size;
     let spans = tokens.div_ceil(SPAN);
     let partials = if spans > 1 {
         spans * (queries * 4 + heads * 8)

@@ -231,8 +231,8 @@ fn settings_that_are_not_applied_are_named() {
             "tokenizer.ggml.pre = nothing",
         ),
         (
-            model().text("tokenizer.ggml.model", "llama"),
-            "tokenizer.ggml.model = \"llama\"",
+            model().text("tokenizer.ggml.model", "bert"),
+            "tokenizer.ggml.model = \"bert\"",
         ),
         (
             model().i32s("llama.attention.head_count_kv", &[2, 1]),
@@ -263,7 +263,7 @@ fn wrong_settings_are_named() {
         ),
         (
             model().u32("llama.block_count", 1_000_000),
-            "layers: found 1000000",
+            "block_count`: found 1000000",
         ),
         (
             model().u32("llama.attention.head_count_kv", 3),

@@ -1,7 +1,8 @@
 //! The tokenizer of a GGUF file: byte-level BPE, rebuilt from vocabulary, merges and the name of
-//! the pre-tokenizer.
+//! the pre-tokenizer, or SentencePiece's, rebuilt from vocabulary and scores.
 
 mod pre;
+mod spm;
 
 use serde_json::{Map, Value, json};
 
@@ -21,7 +22,7 @@ mod kind {
 
 /// Control tokens that end a turn or a document wherever a vocabulary has them; files name only
 /// one of the several at which their models stop.
-const END_TOKENS: [&str; 3] = ["<|im_end|>", "<|eot_id|>", "<|endoftext|>"];
+const END_TOKENS: [&str; 4] = ["<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>"];
 
 /// Keys of single tokens that end generation.
 const END_KEYS: [&str; 3] = [
@@ -43,10 +44,22 @@ struct Vocabulary<'a> {
 /// [`ModelError::Unsupported`] for other kinds of tokenizers and unknown pre-tokenizers, by name;
 /// [`ModelError::Invalid`] for tables that do not fit each other.
 pub(crate) fn tokenizer(metadata: &Metadata) -> Result<Tokenizer, ModelError> {
-    let pre = pre_tokenizer(metadata)?;
-    let vocabulary = Vocabulary::read(metadata)?;
-    let merges = merges(metadata)?;
-    let definition = definition(&vocabulary, merges, &pre)?;
+    let model = "tokenizer.ggml.model";
+    let (vocabulary, definition, adds_bos) = match metadata.str(model)? {
+        Some("gpt2") => {
+            let pre = pre_tokenizer(metadata)?;
+            let vocabulary = Vocabulary::read(metadata)?;
+            let definition = definition(&vocabulary, merges(metadata)?, &pre)?;
+            (vocabulary, definition, pre.adds_bos)
+        }
+        Some("llama") => {
+            let vocabulary = Vocabulary::read(metadata)?;
+            let definition = spm::definition(&vocabulary)?;
+            (vocabulary, definition, true)
+        }
+        Some(_) => return Err(metadata.unsupported(model)),
+        None => return Err(metadata.wrong(model, "nothing", "`gpt2` or `llama`")),
+    };
     Tokenizer::from_parts(TokenizerParts {
         path: metadata.path().to_owned(),
         definition,
@@ -56,19 +69,14 @@ pub(crate) fn tokenizer(metadata: &Metadata) -> Result<Tokenizer, ModelError> {
         add_bos: Some(
             metadata
                 .bool("tokenizer.ggml.add_bos_token")?
-                .unwrap_or(pre.adds_bos),
+                .unwrap_or(adds_bos),
         ),
         eos_ids: vocabulary.end_ids()?,
     })
 }
 
 fn pre_tokenizer(metadata: &Metadata) -> Result<Pre, ModelError> {
-    let (model_key, pre_key) = ("tokenizer.ggml.model", "tokenizer.ggml.pre");
-    match metadata.str(model_key)? {
-        Some("gpt2") => {}
-        Some(_) => return Err(metadata.unsupported(model_key)),
-        None => return Err(metadata.wrong(model_key, "nothing", "`gpt2`")),
-    }
+    let pre_key = "tokenizer.ggml.pre";
     let name = metadata
         .str(pre_key)?
         .ok_or_else(|| metadata.unsupported(pre_key))?;

@@ -253,6 +253,14 @@ impl Metadata {
         })
     }
 
+    /// A list of floats.
+    pub(crate) fn floats(&self, key: &str) -> Result<Option<&[f32]>, ModelError> {
+        self.typed(key, "a list of floats", |value| match value {
+            Value::Floats(numbers) => Some(numbers.as_slice()),
+            _ => None,
+        })
+    }
+
     fn typed<'a, T>(
         &'a self,
         key: &str,

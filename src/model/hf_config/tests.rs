@@ -262,7 +262,8 @@ fn windows_are_those_of_the_family() {
         (json!({"sliding_window": null}), None),
         (json!({"sliding_window": 24}), Some(24)),
     ] {
-        let mut all = json!({"model_type": "mistral", "architectures": null});
+        let mut all = json!({"model_type": "mistral", "architectures": null,
+            "num_key_value_heads": 2});
         let map = all.as_object_mut().unwrap();
         map.extend(named.as_object().unwrap().clone());
         assert_eq!(windows(&with(all).unwrap()), [expected; 2]);
@@ -366,6 +367,7 @@ fn longrope_is_decided_by_the_models_context() {
 fn ministral_reads_how_queries_grow() {
     let rope = with(
         json!({"model_type": "ministral3", "architectures": null, "head_dim": 32,
+        "num_key_value_heads": 4,
         "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0,
             "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 128,
             "llama_4_scaling_beta": 0.1}}),
