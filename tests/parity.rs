@@ -139,15 +139,22 @@ fn oracle_agrees_with_an_unmodified_forward_pass() {
 
 /// Both sides round keys and values to the native cache format. Where a key differs in its last
 /// f32 bit, the two sides may round it to neighbours, a step of 2^-11 (2^-8 in BF16): the largest
-/// difference is that of the token whose attention hangs on such a key.
+/// difference is that of the token whose attention hangs on such a key. Recurrent layers round every
+/// input of their convolutions so, and norm what the states give, however small: what a neighbour
+/// changes there is seen in many tokens.
 fn agrees_with_a_native_cache<B: Backend>(backend: impl Fn() -> B, limit: f64) {
     for name in models() {
         let expected = fixture::expected(name);
         let found = logits(&fixture::folder(name), &expected, backend(), 97);
         let found = difference(&found, &expected.logits_rounded);
         println!("{name}: {:.1e} {:.1e}", found.largest, found.typical);
-        assert!(found.largest < limit, "{name}: {:e}", found.largest);
-        assert!(found.typical < 1e-4, "{name}: {:e}", found.typical);
+        let (largest, typical) = match name {
+            "qwen3_5" => (1e-3, 5e-4),
+            "qwen3_5-whole" => (1e-2, 5e-3),
+            _ => (limit, 1e-4),
+        };
+        assert!(found.largest < largest, "{name}: {:e}", found.largest);
+        assert!(found.typical < typical, "{name}: {:e}", found.typical);
     }
 }
 

@@ -202,6 +202,12 @@ impl<B: Backend> Engine for LocalEngine<B> {
         arm::try_recipe(&self.decoder, recipe)
     }
 
+    /// The state of a recurrent layer is that of the last token: a draft's tokens could not be taken
+    /// back.
+    fn takes_drafts(&self) -> bool {
+        !self.decoder.config().is_recurrent()
+    }
+
     fn batch_cases(&self) -> usize {
         let layout = self.arm.as_ref().map_or(self.settings.layout, Arm::layout);
         layout.slots * self.settings.cases_per_slot
@@ -238,7 +244,10 @@ impl<B: Backend> Engine for LocalEngine<B> {
                 unsupported @ EngineError::Unsupported(_) => unsupported,
             })?
             .totals;
-        let engagement = engagement::engagement(&setup.recipe, setup.probe.len() as u64, &totals)?;
+        let layers = &self.decoder.config().layers;
+        let keep: Vec<bool> = layers.iter().map(|l| l.recurrent.is_none()).collect();
+        let tokens = setup.probe.len() as u64;
+        let engagement = engagement::engagement(&setup.recipe, tokens, &totals, &keep)?;
         (self.arm, self.sampler) = (Some(arm), Some(sampler));
         Ok(engagement)
     }
@@ -266,7 +275,9 @@ impl<B: Backend> Engine for LocalEngine<B> {
                     task.observer.generated(index, Ok(nothing));
                 }
                 Ok(()) => {
-                    let usable = |id| bounds.holds(id) && !self.text.eos_ids().contains(&id);
+                    let takes_drafts = self.takes_drafts();
+                    let usable =
+                        |id| takes_drafts && bounds.holds(id) && !self.text.eos_ids().contains(&id);
                     queue.push((index, Continuation::new(request, usable)));
                 }
             }
