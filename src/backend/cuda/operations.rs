@@ -9,8 +9,8 @@ use super::tensor::{CudaTensor, CudaVector, CudaWeight, blocks, format_of, int};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
     Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination,
-    GateProjection, HeadProjection, LayerPass, Meter, RotaryTable, TensorData, concatenated,
-    project_heads,
+    GateProjection, HeadProjection, LayerPass, Meter, RotaryTable, TensorData, cannot_cut,
+    concatenated, project_heads,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -209,17 +209,17 @@ impl Backend for CudaBackend {
 
     fn recur(
         &self,
-        _: &mut CudaTensor,
-        _: DeltaRule<'_, Self>,
-        _: Destination<'_, Self>,
-        _: &mut CudaTensor,
-        _: &mut CudaTensor,
+        packed: &mut CudaTensor,
+        rule: DeltaRule<'_, Self>,
+        to: Destination<'_, Self>,
+        room: &mut CudaTensor,
+        out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        Err(BackendError::Unsupported("recurrent layers".to_owned()))
+        self.start_recur(packed, rule, to, room, out)
     }
 
-    fn gate_output(&self, _: &CudaTensor, _: &mut CudaTensor) -> Result<(), BackendError> {
-        Err(BackendError::Unsupported("gated attention".to_owned()))
+    fn gate_output(&self, gate: &CudaTensor, x: &mut CudaTensor) -> Result<(), BackendError> {
+        self.start_gate_output(gate, x)
     }
 
     fn store(
@@ -403,6 +403,9 @@ impl Backend for CudaBackend {
         slot: usize,
         tokens: usize,
     ) -> Result<(), BackendError> {
+        if tokens > 0 && cache.states().exist() {
+            return Err(cannot_cut(tokens));
+        }
         cache.truncate(slot, tokens);
         Ok(())
     }

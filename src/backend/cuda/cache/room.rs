@@ -1,5 +1,6 @@
 //! How many tokens fit into so much memory, before anything is allocated.
 
+use super::super::recurrent::state_bytes;
 use super::layout::lay_out;
 use super::pool::slab_pages;
 use super::{PAGE, Page};
@@ -17,8 +18,8 @@ pub struct CacheRoom {
     page: usize,
     /// Pages that are allocated at once.
     slab: usize,
-    /// Bytes of the table of pages.
-    table: usize,
+    /// Bytes of the table of pages and of recurrent states.
+    beside: usize,
     /// Pages that the slots can hold together.
     most: usize,
 }
@@ -35,7 +36,7 @@ impl CacheRoom {
         Ok(CacheRoom {
             page: stored + counts,
             slab: slab_pages(stored),
-            table: most * size_of::<Page>(),
+            beside: state_bytes(layout).saturating_add(most * size_of::<Page>()),
             most,
         })
     }
@@ -44,7 +45,7 @@ impl CacheRoom {
     /// pages.
     pub fn tokens_in(&self, bytes: usize) -> usize {
         let share = (bytes as f64 * SHARE) as usize;
-        let pages = share.saturating_sub(self.table) / self.page.max(1);
+        let pages = share.saturating_sub(self.beside) / self.page.max(1);
         // Pages come in whole slabs, but for the one that completes the slots.
         let pages = if pages >= self.most {
             self.most
@@ -100,10 +101,10 @@ mod tests {
             let room = room("SD", slots, slot_tokens);
             let pages = room.tokens_in(bytes) / PAGE;
             let allocated = pages.next_multiple_of(room.slab).min(room.most);
-            prop_assert!(pages == 0 || allocated * room.page + room.table <= bytes);
+            prop_assert!(pages == 0 || allocated * room.page + room.beside <= bytes);
             prop_assert!(pages <= room.most);
             let more = (pages + room.slab).min(room.most);
-            let needs = more * room.page + room.table;
+            let needs = more * room.page + room.beside;
             prop_assert!(pages == room.most || needs as f64 > 0.89 * bytes as f64);
         }
     }
