@@ -33,11 +33,9 @@ fn quantise(tiny: &Tiny, scales: &[[f32; 2]]) {
             tensors.insert(name, (view.dtype(), shape, view.data().to_vec()));
             continue;
         };
-        assert_eq!(view.dtype(), Dtype::F16);
-        let numbers = view.data().as_chunks::<2>().0.iter();
-        let numbers: Vec<f32> = numbers
-            .map(|b| half::f16::from_le_bytes(*b).to_f32())
-            .collect();
+        assert_eq!(view.dtype(), Dtype::F32);
+        let numbers = view.data().as_chunks::<4>().0.iter();
+        let numbers: Vec<f32> = numbers.map(|b| f32::from_le_bytes(*b)).collect();
         let (mut codes, mut row_scales) = (Vec::new(), Vec::new());
         for row in numbers.chunks(shape[1]) {
             let absmax = row.iter().fold(0f32, |most, x| most.max(x.abs()));

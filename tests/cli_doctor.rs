@@ -61,7 +61,7 @@ fn a_model_that_runs_says_what_it_takes() {
     let model = &report["model"];
     assert_eq!(
         (&model["runs"], &model["family"]),
-        (&Value::Bool(true), &"llama".into())
+        (&Value::Bool(true), &"qwen3".into())
     );
     let files = std::fs::metadata("fixtures/demo/tolerant/model.safetensors").unwrap();
     assert_eq!(model["weights"]["stored_bytes"], files.len());

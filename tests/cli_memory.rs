@@ -255,6 +255,31 @@ fn text_and_help() {
     insta::assert_snapshot!("memory_hybrid", stdout(&hybrid));
 }
 
+/// 36 layers of 8 heads of 128 elements.
+#[test]
+fn groups_and_first_tokens_are_counted() {
+    let text = stdout(&[
+        "memory",
+        "fixtures/configs/qwen3-8b.json",
+        "--budget",
+        "40GiB",
+        "--recipe",
+        "k=int4,v=int4/64",
+        "--recipe",
+        "k=native,v=e4m3,sink=4",
+        "--format",
+        "json",
+    ]);
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let rows = document["recipes"].as_array().unwrap();
+    let of = |row: usize, field: &str| rows[row][field].as_u64();
+    let heads = 36 * 8;
+    assert_eq!(of(1, "bytes_per_token"), Some(heads * (80 + 72)));
+    assert_eq!(of(1, "sink_bytes"), None);
+    assert_eq!(of(2, "bytes_per_token"), Some(heads * (256 + 132)));
+    assert_eq!(of(2, "sink_bytes"), Some(heads * 4 * 256));
+}
+
 #[test]
 fn refusals_exit_with_2() {
     let qwen = "fixtures/configs/qwen3-8b.json";

@@ -115,6 +115,8 @@ fn an_honest_worker_applies_every_recipe() {
         recipes.extend([
             "k=int8:fixed,v=e5m2:dynamic",
             "k=e4m3:fixed,v=e4m3:dynamic,skip-layers=0",
+            "k=e4m3,v=e4m3,q=e4m3",
+            "k=native,v=int8:fixed,sink=4",
         ]);
         assert_eq!(run(family, &recipes, Lie::None).unwrap(), Ended::Complete);
     }

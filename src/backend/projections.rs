@@ -59,6 +59,7 @@ pub fn project_heads<B: Backend>(
     let [q_table, k_table] = heads.rotary;
     backend.rotary(q, q_table, to.rows)?;
     backend.rotary(k, k_table, to.rows)?;
+    backend.round_queries(to.cache, to.layer, q)?;
     backend.store(to.cache, to.layer, k, v, to.rows)
 }
 

@@ -2,7 +2,7 @@
 //! refuse what they cannot store.
 
 use super::{BackendError, CacheLayout};
-use crate::recipe::{ByteFormat, Component, Format, NativeDtype, ScalePolicy, float8};
+use crate::recipe::{ByteFormat, Component, Format, GroupSize, NativeDtype, ScalePolicy, float8};
 
 /// Keys or values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,27 +32,37 @@ pub enum Storage {
     Fixed(ByteFormat, NativeDtype, f32),
     /// One byte per element, a scale per head vector.
     Dynamic(ByteFormat, NativeDtype),
+    /// 4-bit integers in groups.
+    Grouped(GroupSize, NativeDtype),
 }
 
 impl Storage {
     /// The format of stored bytes.
     ///
     /// # Panics
-    /// For native storage, which has none.
+    /// For storage that has none.
     pub fn byte_format(self) -> ByteFormat {
         match self {
             Storage::Fixed(format, ..) | Storage::Dynamic(format, _) => format,
-            Storage::Native(_) => unreachable!("native storage has no bytes"),
+            Storage::Native(_) | Storage::Grouped(..) => {
+                unreachable!("{self:?} has no one-byte format")
+            }
         }
     }
 
-    /// Stored bytes per token of `kv_heads` vectors of `head_dim` elements: elements and inline
-    /// scales.
+    /// Whether elements are 16-bit floats.
+    pub fn is_native(self) -> bool {
+        matches!(self, Storage::Native(_))
+    }
+
+    /// Stored bytes per token of `kv_heads` vectors of `head_dim` elements: elements, inline
+    /// scales and what groups hold.
     pub fn token_bytes(self, kv_heads: usize, head_dim: usize) -> u64 {
         let bytes = match self {
             Storage::Native(_) => 2 * head_dim,
             Storage::Fixed(..) => head_dim,
             Storage::Dynamic(..) => head_dim + 4,
+            Storage::Grouped(size, _) => size.stored_bytes(head_dim as u64) as usize,
         };
         (kv_heads * bytes) as u64
     }
@@ -61,22 +71,43 @@ impl Storage {
 /// Storage of keys and values of every layer.
 ///
 /// # Errors
-/// [`BackendError::Unsupported`] names the recipe and what it asks for that `worker` lacks, or the
-/// layer and component whose calibration is missing.
-pub fn of_layers(layout: &CacheLayout, worker: &str) -> Result<Vec<[Storage; 2]>, BackendError> {
+/// [`BackendError::Unsupported`] names the recipe and what it asks for that no worker stores or that
+/// does not fit the model, or
+/// the layer and component whose calibration is missing.
+pub fn of_layers(layout: &CacheLayout) -> Result<Vec<[Storage; 2]>, BackendError> {
     let recipe = &layout.recipe;
-    if recipe.q != Format::Native {
-        let (q, name) = (recipe.q, &recipe.name);
-        return Err(BackendError::Unsupported(format!(
-            "recipe {name}: q={q}: the {worker} worker keeps queries native"
-        )));
-    }
     recipe
         .check_layers(layout.layers.len())
+        .and_then(|()| {
+            let mut head_dims = layout.layers.iter().map(|layer| layer.head_dim);
+            head_dims.try_for_each(|head_dim| recipe.check_heads(head_dim))
+        })
         .map_err(|e| BackendError::Unsupported(format!("recipe {}: {e}", recipe.name)))?;
     (0..layout.layers.len())
         .map(|layer| of_layer(layout, layer))
         .collect()
+}
+
+/// Format of queries in every layer; `None` where they stay as they are.
+pub fn queries_of_layers(layout: &CacheLayout) -> Vec<Option<ByteFormat>> {
+    let layers = layout.layers.len();
+    let format = |layer| layout.recipe.queries_at(layer, layers).byte_format();
+    (0..layers).map(format).collect()
+}
+
+/// Passes a query head vector through a one-byte format under a scale of its own:
+/// `x = decode(convert(x / scale)) * scale`, `scale = absmax / largest` (1 for a zero vector). A
+/// vector with a number that is not finite stays as it is: what attention makes of it is noticed
+/// in its logits.
+pub fn round_query(format: ByteFormat, x: &mut [f32]) {
+    if x.iter().any(|x| !x.is_finite()) {
+        return;
+    }
+    let absmax = x.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
+    let scale = float8::scale_from_absmax(format, absmax);
+    for x in x {
+        *x = float8::dequantise(format, float8::quantise(format, *x, scale), scale);
+    }
 }
 
 /// The error about an element that its storage cannot hold.
@@ -109,29 +140,32 @@ fn of_layer(layout: &CacheLayout, layer: usize) -> Result<[Storage; 2], BackendE
         format!("recipe {name}: layer {layer}: {side}")
     };
     Ok([
-        component_storage(layout.native, k, absmax.map(|a| a.k), || context(Side::Key))?,
-        component_storage(layout.native, v, absmax.map(|a| a.v), || {
-            context(Side::Value)
-        })?,
+        component_storage(layout, k, absmax.map(|a| a.k), || context(Side::Key))?,
+        component_storage(layout, v, absmax.map(|a| a.v), || context(Side::Value))?,
     ])
 }
 
 fn component_storage(
-    native: NativeDtype,
+    layout: &CacheLayout,
     component: Component,
     absmax: Option<f32>,
     context: impl Fn() -> String,
 ) -> Result<Storage, BackendError> {
-    if let Format::Block(_) = component.format {
-        let (format, context) = (component.format, context());
-        return Err(BackendError::Unsupported(format!(
-            "{context}: no built-in worker stores {format}, which llama.cpp's server does"
-        )));
-    }
-    let Some(format) = component.format.byte_format() else {
-        return Ok(Storage::Native(native));
-    };
     let refuse = |what: String| Err(BackendError::Unsupported(format!("{}: {what}", context())));
+    let native = layout.native;
+    let format = match component.format {
+        Format::Native => return Ok(Storage::Native(native)),
+        Format::Int4(size) => return Ok(Storage::Grouped(size, native)),
+        Format::Block(_) => {
+            return refuse(format!(
+                "no built-in worker stores {}, which llama.cpp's server does",
+                component.format
+            ));
+        }
+        Format::E4m3 => ByteFormat::E4m3,
+        Format::E5m2 => ByteFormat::E5m2,
+        Format::Int8 => ByteFormat::Int8,
+    };
     match (component.scale, absmax) {
         (Some(ScalePolicy::Dynamic), _) => Ok(Storage::Dynamic(format, native)),
         (Some(ScalePolicy::Fixed), Some(x)) if x.is_finite() && x >= 0.0 => Ok(Storage::Fixed(

@@ -1,6 +1,6 @@
 //! A certificate from its parts.
 
-use crate::recipe::{PAGE_TOKENS, Recipe, bytes_per_token, saved};
+use crate::recipe::{PAGE_TOKENS, Recipe, bytes_per_token, saved, sink_bytes};
 use crate::schema::{
     CERTIFICATE_SCHEMA, Certificate, CertificateProtocol, CertificateRecipe, FileDigest, Geometry,
     MemoryFigures, ObjectiveName, ObjectiveResult, Objectives, RuleName, RuleResult, ToolIdentity,
@@ -9,7 +9,7 @@ use crate::schema::{
 use crate::store::CALIBRATION_FILE;
 
 use super::aa::{self, Aa};
-use super::arms::{Trial, cache_shape};
+use super::arms::{Trial, over_attention};
 use super::compare::{self, PanelResult, rules_on};
 use super::evidence::Evidence;
 use super::findings::{Finding, decide};
@@ -172,12 +172,13 @@ pub(super) fn certificate_recipe(
     recipe: Option<&Recipe>,
     geometry: &Geometry,
 ) -> CertificateRecipe {
-    let shape = cache_shape(geometry);
+    let of = |recipe: &Recipe| over_attention(recipe, geometry, bytes_per_token);
     CertificateRecipe {
         name: name.to_owned(),
         spec: spec.to_owned(),
-        bytes_per_token: recipe.map_or(0, |recipe| bytes_per_token(recipe, &shape)),
-        native_bytes_per_token: bytes_per_token(&Recipe::native(), &shape),
+        bytes_per_token: recipe.map_or(0, of),
+        native_bytes_per_token: of(&Recipe::native()),
+        sink_bytes: recipe.map_or(0, |recipe| over_attention(recipe, geometry, sink_bytes)),
     }
 }
 
@@ -187,6 +188,7 @@ pub(super) fn memory(recipe: &CertificateRecipe) -> MemoryFigures {
         page_tokens: PAGE_TOKENS as u32,
         bytes_per_token: recipe.bytes_per_token,
         native_bytes_per_token: recipe.native_bytes_per_token,
+        sink_bytes: recipe.sink_bytes,
         saved: saved(recipe.bytes_per_token, recipe.native_bytes_per_token),
     }
 }

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
-use crate::recipe::{self, CacheShape, NAMED, PAGE_TOKENS, Recipe};
+use crate::recipe::{self, CacheShape, LayerState, NAMED, PAGE_TOKENS, Recipe};
 
 use super::geometry::{self, GeometryError, Kind, ModelShape, kinds};
 use super::output::{self, Format};
@@ -97,6 +97,9 @@ struct Row {
     spec: String,
     /// Bytes that one more token takes; beyond every window.
     bytes_per_token: u64,
+    /// Bytes of a sequence beside its pages, for first tokens that stay native.
+    #[serde(skip_serializing_if = "is_zero")]
+    sink_bytes: u64,
     /// Proportion of native bytes: of a token where layers are alike, else of a sequence, states
     /// that no recipe changes included.
     saved: f64,
@@ -161,7 +164,7 @@ fn resolve(args: &Args) -> Result<Settings, Failure> {
     }
     let usual = shape.is_none().then_some(SEQUENCE_TOKENS);
     Ok(Settings {
-        recipes: recipes(&args.recipes, model.layers.len())?,
+        recipes: recipes(&args.recipes, &model.layers)?,
         model,
         budget: args.budget.0,
         reserve: args.reserve.0,
@@ -179,7 +182,7 @@ fn parse_tokens(text: &str) -> Result<u64, String> {
 }
 
 /// Native first, then what was named, each recipe once.
-fn recipes(named: &[String], layers: usize) -> Result<Vec<Recipe>, Failure> {
+fn recipes(named: &[String], layers: &[LayerState]) -> Result<Vec<Recipe>, Failure> {
     let named: Vec<&str> = if named.is_empty() {
         NAMED.iter().map(|(name, _)| *name).collect()
     } else {
@@ -188,9 +191,15 @@ fn recipes(named: &[String], layers: usize) -> Result<Vec<Recipe>, Failure> {
     let mut recipes = vec![Recipe::native()];
     for text in named {
         let recipe = Recipe::parse(text).map_err(Failure::input)?;
-        recipe.check_layers(layers).map_err(|error| {
-            Failure::input(anyhow::Error::new(error).context(format!("recipe `{text}`")))
-        })?;
+        recipe
+            .check_layers(layers.len())
+            .and_then(|()| {
+                let mut head_dims = layers.iter().filter_map(LayerState::head_dim);
+                head_dims.try_for_each(|head_dim| recipe.check_heads(head_dim as usize))
+            })
+            .map_err(|error| {
+                Failure::input(anyhow::Error::new(error).context(format!("recipe `{text}`")))
+            })?;
         if !recipes.contains(&recipe) {
             recipes.push(recipe);
         }
@@ -225,6 +234,7 @@ fn report(settings: &Settings) -> Report {
             name: recipe.name.clone(),
             spec: recipe.spec(),
             bytes_per_token,
+            sink_bytes: recipe::sink_bytes_of_layers(recipe, layers),
             saved,
             blocks: capacity.map(|capacity| capacity.blocks),
             token_slots: capacity.map(|capacity| capacity.token_slots),
@@ -267,6 +277,10 @@ fn sequence(settings: &Settings, recipe: &Recipe, tokens: u64) -> Sequence {
     }
 }
 
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 fn write_text(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let model = &report.model;
     match (model.kv_heads, model.head_dim) {
@@ -296,6 +310,15 @@ fn write_text(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     if let Some(tokens) = report.sequence_tokens {
         writeln!(out, "\na sequence of {tokens} tokens")?;
         write_sequence(out, report)?;
+    }
+    let beside = report.recipes.iter().filter(|row| row.sink_bytes > 0);
+    for (i, row) in beside.enumerate() {
+        let lead = if i == 0 { "\n" } else { "" };
+        writeln!(
+            out,
+            "{lead}{}: every sequence takes {} bytes beside its pages, for its first tokens",
+            row.name, row.sink_bytes
+        )?;
     }
     writeln!(
         out,

@@ -166,7 +166,39 @@ impl ModelConfig {
 
     /// Whether any layer keeps a recurrent state.
     pub fn is_recurrent(&self) -> bool {
-        self.layers.iter().any(|layer| layer.recurrent.is_some())
+        self.recurrent_layers().next().is_some()
+    }
+
+    /// What a reader of the shape alone would not expect, in words.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(whole) = &self.text_part_of {
+            notes.push(format!(
+                "text part of a {whole} checkpoint, whose other tensors are not loaded"
+            ));
+        }
+        let all = self.layers.len();
+        let windows = self.layers.iter().filter_map(|layer| layer.window);
+        if let Some(widest) = windows.clone().max() {
+            let some = windows.count();
+            notes.push(format!(
+                "{some} of {all} layers see the last {widest} tokens"
+            ));
+        }
+        let some = self.recurrent_layers().count();
+        if some > 0 {
+            notes.push(format!(
+                "{some} of {all} layers keep a recurrent state, which no recipe changes; answers are \
+                 generated token by token, never verified against the control's"
+            ));
+        }
+        notes
+    }
+
+    /// Numbers of the layers that keep a recurrent state.
+    fn recurrent_layers(&self) -> impl Iterator<Item = usize> {
+        let layers = self.layers.iter().enumerate();
+        layers.filter_map(|(number, layer)| layer.recurrent.map(|_| number))
     }
 
     /// The largest of a size over all layers; 0 for a model without any.
@@ -187,6 +219,7 @@ impl ModelConfig {
             vocab_size: u32(self.vocab_size),
             context: u32(self.context),
             native_dtype: self.native_dtype.name().to_owned(),
+            recurrent_layers: self.recurrent_layers().map(u32).collect(),
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::backend::{
 };
 
 use super::ModelConfig;
+use super::rotary::RotaryTables;
 
 pub use load::LoadError;
 pub use workspace::Workspace;
@@ -148,9 +149,7 @@ impl<B: Backend> Decoder<B> {
             return self.forward_some(cache, rows, wanted, workspace);
         }
         let tables = workspace.rotary.iter();
-        let rotary: Vec<_> = tables
-            .flat_map(|tables| [tables.q.clone(), tables.k.clone()])
-            .collect();
+        let rotary: Vec<_> = tables.flat_map(RotaryTables::both).collect();
         let pass = LayerPass {
             rows,
             rotary: &rotary,

@@ -135,6 +135,11 @@ impl RotaryTables {
         }
     }
 
+    /// Those of queries and of keys.
+    pub fn both(&self) -> [RotaryTable; 2] {
+        [self.q.clone(), self.k.clone()]
+    }
+
     /// Positions that the tables cover.
     pub fn positions(&self) -> usize {
         self.k.cos.len() / self.k.half

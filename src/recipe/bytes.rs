@@ -1,6 +1,7 @@
 //! What a recipe costs in cache bytes.
 //!
-//! Counted: elements and the inline FP32 scales of dynamic components. Not counted: fixed scales
+//! Counted: elements, the inline FP32 scales of dynamic components and what groups hold beside their
+//! elements. Not counted: fixed scales
 //! (one FP32 per layer and component, once) and what an allocator rounds up.
 
 use super::{Component, Recipe, ScalePolicy};
@@ -30,8 +31,8 @@ pub struct Capacity {
     pub token_slots: u64,
 }
 
-/// Stored bytes of one head vector of one component: elements, and the inline scale of a dynamic
-/// component.
+/// Stored bytes of one head vector of one component: elements, scales and minima of groups, and the
+/// inline scale of a dynamic component.
 pub fn vector_bytes(component: Component, head_dim: u32) -> u64 {
     let scale = match component.scale {
         Some(ScalePolicy::Dynamic) => SCALE_BYTES,
@@ -41,7 +42,8 @@ pub fn vector_bytes(component: Component, head_dim: u32) -> u64 {
 }
 
 /// Cache bytes per token: the sum over layers of
-/// `kv_heads x (key vector bytes + value vector bytes)`; skipped layers are native.
+/// `kv_heads x (key vector bytes + value vector bytes)`; skipped layers are native. Tokens of a sink
+/// take a place like any other, and [`sink_bytes`] beside it.
 ///
 /// Saturates at `u64::MAX` for shapes that no model has.
 pub fn bytes_per_token(recipe: &Recipe, shape: &CacheShape) -> u64 {
@@ -54,6 +56,23 @@ pub fn bytes_per_token(recipe: &Recipe, shape: &CacheShape) -> u64 {
         .saturating_mul(native)
         .saturating_add(quantised.saturating_mul(layer_bytes(recipe.k, recipe.v)))
         .saturating_mul(u64::from(shape.kv_heads))
+}
+
+/// Bytes that a sequence takes beside its pages: its first `sink` tokens, stored natively wherever
+/// the recipe quantises. Their places in the pages stay empty, so that a cache takes
+/// `pages x 16 x bytes_per_token + sequences x sink_bytes`.
+///
+/// Saturates at `u64::MAX`.
+pub fn sink_bytes(recipe: &Recipe, shape: &CacheShape) -> u64 {
+    let skipped = recipe.skipped_layers(shape.layers as usize).len() as u64;
+    let quantised = [recipe.k, recipe.v]
+        .into_iter()
+        .filter(|component| component.is_quantised());
+    (quantised.count() as u64)
+        .saturating_mul(vector_bytes(Component::NATIVE, shape.head_dim))
+        .saturating_mul(u64::from(shape.layers) - skipped)
+        .saturating_mul(u64::from(shape.kv_heads))
+        .saturating_mul(u64::from(recipe.sink))
 }
 
 /// Whole pages and token slots of a cache that may take `budget` bytes, `reserve` of which stay
@@ -117,6 +136,26 @@ mod tests {
         assert_eq!(bytes(blocks, &QWEN3_8B), heads * (256 + 136));
         let skipping = "k=e4m3:fixed,v=e4m3:fixed,skip-layers=0,-1";
         assert_eq!(bytes(skipping, &QWEN3_8B), 8 * (34 * 256 + 2 * 512));
+        assert_eq!(bytes("k=int4,v=int4", &QWEN3_8B), heads * 160);
+        assert_eq!(bytes("k=int4/64,v=native", &QWEN3_8B), heads * (72 + 256));
+        assert_eq!(bytes("k=e4m3,v=int4,q=e4m3", &QWEN3_8B), heads * (132 + 80));
+    }
+
+    #[test]
+    fn a_sink_is_counted_apart() {
+        let both = |recipe: &str| {
+            let recipe = Recipe::parse(recipe).unwrap();
+            let [per_token, sink] = [bytes_per_token, sink_bytes].map(|of| of(&recipe, &QWEN3_8B));
+            (per_token, sink)
+        };
+        let heads = 36 * 8;
+        assert_eq!(both("SD").1, 0);
+        assert_eq!(both("k=e4m3,v=e4m3,sink=4"), (heads * 264, 4 * heads * 512));
+        // Native values need no other place, and skipped layers none at all.
+        assert_eq!(
+            both("k=int4,v=native,sink=3,skip-layers=0"),
+            (8 * (35 * 336 + 512), 3 * 35 * 8 * 256)
+        );
     }
 
     #[test]

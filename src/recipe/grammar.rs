@@ -4,22 +4,34 @@
 //! recipe   = "native" | "AF" | "RF" | "SF" | "AD" | "RD" | "SD"
 //!          | "k=" storage ",v=" storage { "," option }
 //! storage  = format [ ":" policy ]
-//! format   = "native" | "e4m3" | "e5m2" | "int8" | block
+//! format   = "native" | "e4m3" | "e5m2" | "int8" | int4 | block
+//! int4     = "int4" [ "/32" | "/64" ]
 //! block    = "q8_0" | "q5_1" | "q5_0" | "q4_1" | "q4_0" | "iq4_nl"
 //! policy   = "fixed" | "dynamic"
-//! option   = "q=" ( "native" | "e4m3" ) | "skip-layers=" layer { "," layer }
+//! option   = "q=" ( "native" | "e4m3" ) | "sink=" tokens | "skip-layers=" layer { "," layer }
+//! tokens   = digits, from 1 to 128
 //! layer    = [ "-" ] digits
 //! ```
 //!
 //! A policy on both components belongs to each; one on `v=` alone belongs to every quantised
 //! component; none at all means dynamic. Block formats, which llama.cpp's servers store, have their
-//! scales in their blocks and no policy. The canonical spelling prints the policy of each
-//! quantised component, leaves `q=native` out and sorts the skipped layers.
+//! scales in their blocks and no policy. Nor has `int4`, whose groups of 32 elements (or 64, `int4/64`)
+//! hold a scale and a minimum each: it is dynamic, and `:dynamic` behind it says nothing more.
+//!
+//! - `q=e4m3`: every query head vector passes through E4M3 under a scale of its own before attention
+//!   reads it.
+//! - `sink=4`: the first 4 tokens of every sequence are stored natively.
+//! - `skip-layers=0,-1`: the first and the last layer stay native, queries included.
+//!
+//! The canonical spelling prints the policy of each quantised component, leaves `q=native` and the
+//! `/32` of `int4` out, gives options in the order above and sorts the skipped layers.
 
+mod error;
 mod hint;
 
-use super::{BlockFormat, Component, Format, Recipe, ScalePolicy};
+use super::{BlockFormat, Component, Format, GroupSize, Recipe, ScalePolicy};
 
+pub use error::RecipeError;
 use hint::{format_hint, recipe_hint};
 
 /// The six named recipes with their canonical spelling: A = V quantised, R = K quantised,
@@ -33,104 +45,9 @@ pub const NAMED: [(&str, &str); 6] = [
     ("SD", "k=e4m3:dynamic,v=e4m3:dynamic"),
 ];
 
-/// Why a text is no recipe, or a recipe does not fit a model.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecipeError {
-    /// Neither a name nor a specification.
-    #[error(
-        "recipe `{found}`: expected native, AF, RF, SF, AD, RD, SD or k=FORMAT,v=FORMAT[:fixed|dynamic]{hint}"
-    )]
-    Unknown {
-        /// The text.
-        found: String,
-        /// What was probably meant, starting with a separator; empty where nothing comes close.
-        hint: String,
-    },
-    /// A part is missing, doubled or out of place.
-    #[error("recipe `{recipe}`: found `{found}`, expected {expected}")]
-    Part {
-        /// The whole recipe.
-        recipe: String,
-        /// The offending part; empty at the end.
-        found: String,
-        /// What may stand there.
-        expected: &'static str,
-    },
-    /// An unknown number format.
-    #[error(
-        "recipe `{recipe}`: found format `{found}`, expected native, e4m3, e5m2, int8 or, on servers, q8_0, q5_1, q5_0, q4_1, q4_0 or iq4_nl{hint}"
-    )]
-    Format {
-        /// The whole recipe.
-        recipe: String,
-        /// The format.
-        found: String,
-        /// What was probably meant, starting with a separator.
-        hint: String,
-    },
-    /// A format that is planned but does not exist.
-    #[error("recipe `{recipe}`: format int4 is for later, expected native, e4m3, e5m2 or int8")]
-    Later {
-        /// The whole recipe.
-        recipe: String,
-    },
-    /// An unknown scale policy.
-    #[error("recipe `{recipe}`: found scale policy `{found}`, expected fixed or dynamic")]
-    Policy {
-        /// The whole recipe.
-        recipe: String,
-        /// The policy.
-        found: String,
-    },
-    /// A policy that leaves open, or contradicts, what it applies to.
-    #[error("recipe `{recipe}`: {problem}")]
-    PolicyPlace {
-        /// The whole recipe.
-        recipe: String,
-        /// What is wrong.
-        problem: &'static str,
-    },
-    /// An option of a recipe that quantises neither keys nor values.
-    #[error(
-        "recipe `{recipe}`: found `{option}` while keys and values are both native, expected a quantised component"
-    )]
-    NothingQuantised {
-        /// The whole recipe.
-        recipe: String,
-        /// The option.
-        option: &'static str,
-    },
-    /// An unreadable layer number.
-    #[error(
-        "recipe `{recipe}`: found layer `{found}`, expected a whole number such as 0 or -1 (the last)"
-    )]
-    Layer {
-        /// The whole recipe.
-        recipe: String,
-        /// The number.
-        found: String,
-    },
-    /// A skipped layer is named twice.
-    #[error("skip-layers names layer {layer} twice, expected each layer once")]
-    LayerTwice {
-        /// The layer as written.
-        layer: i32,
-    },
-    /// A skipped layer that the model does not have.
-    #[error("skip-layers names layer {layer}, but the model has {layers} layers")]
-    LayerOutOfRange {
-        /// The layer as written.
-        layer: i32,
-        /// Layers of the model.
-        layers: usize,
-    },
-    /// Every layer is skipped.
-    #[error("skip-layers names all {layers} layers of the model: nothing is left to quantise")]
-    EveryLayerSkipped {
-        /// Layers of the model.
-        layers: usize,
-    },
-}
+/// Most tokens of a sequence that `sink=` keeps native: a part of the probe that proves the rest to be
+/// quantised.
+pub const MOST_SINK: u32 = 128;
 
 impl Recipe {
     /// Reads a name or a specification; see the module's grammar. A specification that equals one
@@ -160,6 +77,9 @@ impl Recipe {
         let mut spec = format!("k={},v={}", storage(self.k), storage(self.v));
         if self.q != Format::Native {
             spec.push_str(&format!(",q={}", self.q));
+        }
+        if self.sink > 0 {
+            spec.push_str(&format!(",sink={}", self.sink));
         }
         let mut layers = self.skip_layers.clone();
         sort_layers(&mut layers);
@@ -203,6 +123,7 @@ struct Parser<'a> {
 #[derive(Default)]
 struct Options {
     q: Option<Format>,
+    sink: Option<u32>,
     skip_layers: Option<Vec<i32>>,
 }
 
@@ -218,6 +139,7 @@ impl Parser<'_> {
             k,
             v,
             q: options.q.unwrap_or(Format::Native),
+            sink: options.sink.unwrap_or(0),
             skip_layers: options.skip_layers.unwrap_or_default(),
         };
         if recipe.is_native() {
@@ -243,7 +165,14 @@ impl Parser<'_> {
             Some((format, policy)) => (format, Some(self.policy(policy)?)),
             None => (value, None),
         };
-        Ok((self.format(format)?, policy))
+        let format = self.format(format)?;
+        match (format, policy) {
+            (Format::Int4(_), Some(ScalePolicy::Fixed)) => {
+                Err(self.place("groups of int4 hold their scales, expected no policy on it"))
+            }
+            (Format::Int4(_), _) => Ok((format, None)),
+            _ => Ok((format, policy)),
+        }
     }
 
     fn format(&self, found: &str) -> Result<Format, RecipeError> {
@@ -252,9 +181,8 @@ impl Parser<'_> {
             "e4m3" => Ok(Format::E4m3),
             "e5m2" => Ok(Format::E5m2),
             "int8" => Ok(Format::Int8),
-            "int4" => Err(RecipeError::Later {
-                recipe: self.recipe.to_owned(),
-            }),
+            "int4" | "int4/32" => Ok(Format::Int4(GroupSize::Of32)),
+            "int4/64" => Ok(Format::Int4(GroupSize::Of64)),
             _ => BlockFormat::from_name(found)
                 .map(Format::Block)
                 .ok_or_else(|| RecipeError::Format {
@@ -283,6 +211,7 @@ impl Parser<'_> {
         if on_block(k) || on_block(v) {
             return Err(self.place("block formats hold their scales, expected no policy on one"));
         }
+        // Formats whose scales have a policy.
         let quantised = |format: Format| format.byte_format().is_some();
         if k.1.is_some() && !quantised(k.0) {
             return Err(self.place("native keys have no scale, expected no policy on k=native"));
@@ -291,9 +220,8 @@ impl Parser<'_> {
             return Err(self.place("native values have no scale, expected no policy on v=native"));
         }
         if v.1.is_some() && !quantised(k.0) && !quantised(v.0) {
-            return Err(self.place(
-                "keys and values are both native, expected no policy where nothing has a scale",
-            ));
+            return Err(self
+                .place("neither keys nor values have a scale with a policy, expected none on v="));
         }
         if k.1.is_some() && v.1.is_none() && quantised(v.0) {
             return Err(self.place(
@@ -325,12 +253,17 @@ impl Parser<'_> {
                     return Err(self.part(part, "q= once"));
                 }
                 in_layers = false;
+            } else if let Some(tokens) = part.strip_prefix("sink=") {
+                if options.sink.replace(self.sink(tokens)?).is_some() {
+                    return Err(self.part(part, "sink= once"));
+                }
+                in_layers = false;
             } else if let (true, false, Some(layers)) =
                 (in_layers, part.contains('='), options.skip_layers.as_mut())
             {
                 layers.push(self.layer(part)?);
             } else {
-                return Err(self.part(part, "q=e4m3 or skip-layers=LAYER[,LAYER...]"));
+                return Err(self.part(part, "q=e4m3, sink=TOKENS or skip-layers=LAYER[,LAYER...]"));
             }
         }
         refuse_repeated(options.skip_layers.as_deref().unwrap_or_default())?;
@@ -343,6 +276,18 @@ impl Parser<'_> {
             "e4m3" => Ok(Format::E4m3),
             _ => Err(self.part(part, "q=native or q=e4m3")),
         }
+    }
+
+    fn sink(&self, found: &str) -> Result<u32, RecipeError> {
+        let plain = found.bytes().all(|byte| byte.is_ascii_digit());
+        plain
+            .then(|| found.parse().ok())
+            .flatten()
+            .filter(|tokens| (1..=MOST_SINK).contains(tokens))
+            .ok_or_else(|| RecipeError::Sink {
+                recipe: self.recipe.to_owned(),
+                found: found.to_owned(),
+            })
     }
 
     fn layer(&self, found: &str) -> Result<i32, RecipeError> {
@@ -360,6 +305,8 @@ impl Parser<'_> {
     fn refuse_options(&self, recipe: &Recipe) -> Result<(), RecipeError> {
         let option = if recipe.q != Format::Native {
             "q="
+        } else if recipe.sink > 0 {
+            "sink="
         } else if !recipe.skip_layers.is_empty() {
             "skip-layers="
         } else {

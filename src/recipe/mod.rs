@@ -7,6 +7,7 @@ mod block;
 mod bytes;
 pub mod float8;
 mod grammar;
+pub mod int4;
 mod state;
 
 use std::collections::BTreeSet;
@@ -15,11 +16,12 @@ use std::fmt;
 pub use block::{BlockFormat, format_of_server};
 pub use bytes::{
     CacheShape, Capacity, PAGE_TOKENS, SCALE_BYTES, bytes_per_token, cache_bytes, capacity, saved,
-    vector_bytes,
+    sink_bytes, vector_bytes,
 };
 pub use float8::ByteFormat;
-pub use grammar::{NAMED, RecipeError};
-pub use state::{LayerState, SequenceBytes, growth_bytes, sequence_bytes};
+pub use grammar::{MOST_SINK, NAMED, RecipeError};
+pub use int4::GroupSize;
+pub use state::{LayerState, SequenceBytes, growth_bytes, sequence_bytes, sink_bytes_of_layers};
 
 /// 16-bit format in which the native cache stores keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +40,15 @@ impl NativeDtype {
             NativeDtype::Bf16 => "bf16",
         }
     }
+
+    /// The nearest number of the format, ties to even.
+    #[inline]
+    pub fn round(self, x: f32) -> f32 {
+        match self {
+            NativeDtype::F16 => half::f16::from_f32(x).to_f32(),
+            NativeDtype::Bf16 => half::bf16::from_f32(x).to_f32(),
+        }
+    }
 }
 
 /// Number format of one stored cache component.
@@ -51,6 +62,9 @@ pub enum Format {
     E5m2,
     /// Signed 8-bit integers, symmetric, largest 127.
     Int8,
+    /// 4-bit integers in groups along the head vector, with an FP16 scale and minimum each; see
+    /// [`int4`].
+    Int4(GroupSize),
     /// A block format that servers alone store.
     Block(BlockFormat),
 }
@@ -69,7 +83,8 @@ pub enum ScalePolicy {
 pub struct Component {
     /// Number format of the stored elements.
     pub format: Format,
-    /// `None` exactly for [`Format::Native`] and [`Format::Block`].
+    /// `None` exactly for [`Format::Native`], and for [`Format::Int4`] and [`Format::Block`], whose
+    /// scales are part of what is stored.
     pub scale: Option<ScalePolicy>,
 }
 
@@ -84,6 +99,8 @@ pub struct Recipe {
     pub v: Component,
     /// Format of queries; native unless the recipe says `q=e4m3`.
     pub q: Format,
+    /// So many first tokens of every sequence are stored natively.
+    pub sink: u32,
     /// Layers that stay native; negative numbers count from the end (`-1` is the last layer).
     pub skip_layers: Vec<i32>,
 }
@@ -102,21 +119,22 @@ impl Component {
 }
 
 impl Format {
-    /// The one-byte format; `None` for native storage and for blocks.
+    /// The one-byte format; `None` for native storage, for `int4` and for blocks.
     pub fn byte_format(self) -> Option<ByteFormat> {
         match self {
-            Format::Native | Format::Block(_) => None,
+            Format::Native | Format::Int4(_) | Format::Block(_) => None,
             Format::E4m3 => Some(ByteFormat::E4m3),
             Format::E5m2 => Some(ByteFormat::E5m2),
             Format::Int8 => Some(ByteFormat::Int8),
         }
     }
 
-    /// Stored bytes of so many elements.
+    /// Stored bytes of so many elements; scales of groups and blocks are part of them.
     pub fn stored_bytes(self, elements: u64) -> u64 {
         match self {
             Format::Native => elements.saturating_mul(2),
             Format::E4m3 | Format::E5m2 | Format::Int8 => elements,
+            Format::Int4(group) => group.stored_bytes(elements),
             Format::Block(block) => block.stored_bytes(elements),
         }
     }
@@ -130,6 +148,7 @@ impl Recipe {
             k: Component::NATIVE,
             v: Component::NATIVE,
             q: Format::Native,
+            sink: 0,
             skip_layers: Vec::new(),
         }
     }
@@ -164,6 +183,15 @@ impl Recipe {
         }
     }
 
+    /// Format of queries in one layer.
+    pub fn queries_at(&self, layer: usize, layers: usize) -> Format {
+        if self.applies_to_layer(layer, layers) {
+            self.q
+        } else {
+            Format::Native
+        }
+    }
+
     /// Checks the skipped layers against a model's depth.
     ///
     /// # Errors
@@ -181,6 +209,25 @@ impl Recipe {
         }
         if !self.skip_layers.is_empty() && seen.len() == layers {
             return Err(RecipeError::EveryLayerSkipped { layers });
+        }
+        Ok(())
+    }
+
+    /// Checks whether head vectors of `head_dim` elements are whole groups.
+    ///
+    /// # Errors
+    /// [`RecipeError::Groups`] names the format whose groups do not fit.
+    pub fn check_heads(&self, head_dim: usize) -> Result<(), RecipeError> {
+        for format in [self.k.format, self.v.format] {
+            if let Format::Int4(size) = format
+                && !head_dim.is_multiple_of(size.elements())
+            {
+                return Err(RecipeError::Groups {
+                    format,
+                    head_dim,
+                    elements: size.elements(),
+                });
+            }
         }
         Ok(())
     }
@@ -212,6 +259,8 @@ impl fmt::Display for Format {
             Format::E4m3 => "e4m3",
             Format::E5m2 => "e5m2",
             Format::Int8 => "int8",
+            Format::Int4(GroupSize::Of32) => "int4",
+            Format::Int4(GroupSize::Of64) => "int4/64",
             Format::Block(block) => block.name(),
         })
     }

@@ -43,11 +43,25 @@ impl SequenceBytes {
     }
 }
 
+impl LayerState {
+    /// Elements per head vector, where the layer has keys and values.
+    pub fn head_dim(&self) -> Option<u32> {
+        match *self {
+            LayerState::Attention { head_dim, .. } => Some(head_dim),
+            LayerState::Recurrent { .. } => None,
+        }
+    }
+}
+
 /// Bytes that a sequence of `tokens` tokens keeps under `recipe`: of every attention layer
-/// `min(tokens, window) x kv_heads x (key vector bytes + value vector bytes)`, of every recurrent
-/// layer its state. Skipped layers are native. Saturates at `u64::MAX`.
+/// `min(tokens, window) x kv_heads x (key vector bytes + value vector bytes)` and the room for its
+/// first tokens that stay native, of every recurrent layer its state. Skipped layers are native.
+/// Saturates at `u64::MAX`.
 pub fn sequence_bytes(recipe: &Recipe, layers: &[LayerState], tokens: u64) -> SequenceBytes {
-    let mut sum = SequenceBytes::default();
+    let mut sum = SequenceBytes {
+        cache: sink_bytes_of_layers(recipe, layers),
+        ..SequenceBytes::default()
+    };
     for (number, layer) in layers.iter().enumerate() {
         match *layer {
             LayerState::Attention { window, .. } => {
@@ -65,6 +79,27 @@ pub fn sequence_bytes(recipe: &Recipe, layers: &[LayerState], tokens: u64) -> Se
         }
     }
     sum
+}
+
+/// Bytes that a sequence takes beside its pages for its first tokens, as
+/// [`sink_bytes`](super::sink_bytes) has them where layers are alike.
+pub fn sink_bytes_of_layers(recipe: &Recipe, layers: &[LayerState]) -> u64 {
+    let of_layer = |(number, layer): (usize, &LayerState)| {
+        let LayerState::Attention {
+            kv_heads, head_dim, ..
+        } = *layer
+        else {
+            return 0;
+        };
+        let (k, v) = recipe.components_at(number, layers.len());
+        let quantised = [k, v].iter().filter(|c| c.is_quantised()).count() as u64;
+        vector_bytes(Component::NATIVE, head_dim)
+            .saturating_mul(quantised)
+            .saturating_mul(u64::from(kv_heads))
+            .saturating_mul(u64::from(recipe.sink))
+    };
+    let bytes = layers.iter().enumerate().map(of_layer);
+    bytes.fold(0, u64::saturating_add)
 }
 
 /// Bytes that one more token takes once every window is full.
@@ -92,7 +127,7 @@ fn token_bytes(recipe: &Recipe, layers: &[LayerState], number: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::{CacheShape, bytes_per_token};
+    use crate::recipe::{CacheShape, bytes_per_token, sink_bytes};
 
     fn attention(kv_heads: u32, head_dim: u32, window: Option<u32>) -> LayerState {
         LayerState::Attention {
@@ -111,11 +146,20 @@ mod tests {
             head_dim,
         };
         let all = vec![attention(kv_heads, head_dim, None); layers as usize];
-        for text in ["native", "AF", "SD", "k=e4m3,v=e4m3:fixed,skip-layers=0,-1"] {
+        for text in [
+            "native",
+            "AF",
+            "SD",
+            "k=e4m3,v=e4m3:fixed,skip-layers=0,-1",
+            "k=native,v=int4,sink=4,skip-layers=3",
+        ] {
             let recipe = Recipe::parse(text).unwrap();
             let per_token = bytes_per_token(&recipe, &shape);
+            let beside = sink_bytes(&recipe, &shape);
             assert_eq!(growth_bytes(&recipe, &all), per_token);
-            assert_eq!(sequence_bytes(&recipe, &all, 1000).cache, 1000 * per_token);
+            assert_eq!(sink_bytes_of_layers(&recipe, &all), beside);
+            let sequence = sequence_bytes(&recipe, &all, 1000).cache;
+            assert_eq!(sequence, 1000 * per_token + beside);
         }
     }
 

@@ -119,6 +119,7 @@ fn certificate(name: &str, pass: bool) -> Certificate {
             spec: "k=native,v=e4m3:dynamic".to_owned(),
             bytes_per_token: 17_520,
             native_bytes_per_token: 23_040,
+            sink_bytes: 0,
         },
         objectives: Objectives {
             preservation: objective(
@@ -150,6 +151,7 @@ fn certificate(name: &str, pass: bool) -> Certificate {
             page_tokens: 16,
             bytes_per_token: 17_520,
             native_bytes_per_token: 23_040,
+            sink_bytes: 0,
             saved: 0.2396,
         },
         server_engagement: None,
@@ -188,6 +190,7 @@ fn model() -> ModelIdentity {
             vocab_size: 256,
             context: 8192,
             native_dtype: "f16".to_owned(),
+            recurrent_layers: Vec::new(),
         },
     }
 }

@@ -84,6 +84,9 @@ pub struct CertificateRecipe {
     pub bytes_per_token: u64,
     /// The same for the native cache.
     pub native_bytes_per_token: u64,
+    /// Bytes that a sequence takes beside that: its first tokens, stored natively (`sink=`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sink_bytes: u64,
 }
 
 /// Both objectives.
@@ -286,6 +289,9 @@ pub struct MemoryFigures {
     pub bytes_per_token: u64,
     /// Native cache bytes per token.
     pub native_bytes_per_token: u64,
+    /// Bytes of a sequence beside its tokens': the first ones, stored natively.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sink_bytes: u64,
     /// `1 - bytes_per_token / native_bytes_per_token`.
     pub saved: f64,
 }

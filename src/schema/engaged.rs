@@ -3,11 +3,14 @@
 //! Bytes and elements follow from recipe, shape and number of tokens, fixed scales from the
 //! calibration: all of them must match exactly, layer by layer where layers are read back.
 
-use crate::recipe::{ByteFormat, Component, Recipe, ScalePolicy, float8, vector_bytes};
+mod scales;
+
+use crate::recipe::{Component, Format, Recipe, ScalePolicy, float8, vector_bytes};
 
 use super::{
     ComponentTotals, Engagement, Geometry, KvTotals, LayerAbsmax, LayerEngagement, Record,
 };
+use scales::Scales;
 
 /// What a recipe stores on a model. Its methods return what counters lack, as one clause with what
 /// was found and what was expected; `None` where they are as they must be.
@@ -59,19 +62,6 @@ const SIDES: [Side; 2] = [
     },
 ];
 
-/// Scales that must be read back.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Scales {
-    /// Native storage has none.
-    None,
-    /// One and the same number, whichever.
-    Constant,
-    /// From the smallest to the largest of the layers looked at.
-    Fixed(f32, f32),
-    /// Positive numbers, one per head vector.
-    Dynamic(ByteFormat),
-}
-
 /// Counters that so many tokens must have.
 struct Expected {
     bytes: u64,
@@ -117,6 +107,7 @@ impl<'a> ExpectedStorage<'a> {
         }
         self.layers_lack(engagement)
             .or_else(|| self.changes_lack(&sums(engagement)))
+            .or_else(|| self.queries_lack(engagement))
             .or_else(|| self.flags_lack(engagement))
     }
 
@@ -165,6 +156,12 @@ impl<'a> ExpectedStorage<'a> {
         self.geometry.layers as usize
     }
 
+    /// A layer without keys and values.
+    fn is_recurrent(&self, layer: usize) -> bool {
+        let numbers = &self.geometry.recurrent_layers;
+        numbers.iter().any(|number| *number as usize == layer)
+    }
+
     fn layers_lack(&self, engagement: &Engagement) -> Option<String> {
         let (found, expected) = (engagement.layers.len(), self.layers());
         if found != expected {
@@ -189,6 +186,29 @@ impl<'a> ExpectedStorage<'a> {
         None
     }
 
+    /// Queries leave nothing behind that could be read back: what shows them is a likelihood.
+    fn queries_lack(&self, engagement: &Engagement) -> Option<String> {
+        let expected = self.recipe.q;
+        match &engagement.queries {
+            None if expected == Format::Native => None,
+            None => Some(format!(
+                "does not show that queries pass through {expected}"
+            )),
+            Some(found) if found.format != expected.to_string() => Some(format!(
+                "found queries that pass through {}, expected {expected}",
+                found.format
+            )),
+            Some(found) if !(found.probe_nll.is_finite() && found.native_probe_nll.is_finite()) => {
+                Some("found a likelihood of the probe that is not finite".to_owned())
+            }
+            Some(found) => (found.probe_nll == found.native_probe_nll).then(|| {
+                format!(
+                    "queries that pass through {expected} leave the probe's likelihood as it is"
+                )
+            }),
+        }
+    }
+
     /// The flags follow from the layers.
     fn flags_lack(&self, engagement: &Engagement) -> Option<String> {
         let differs = !self.recipe.is_native();
@@ -209,15 +229,29 @@ impl<'a> ExpectedStorage<'a> {
             })
     }
 
-    /// What `tokens` tokens store in one layer.
+    /// What `tokens` tokens store in one layer. The first ones may be native.
     fn in_layer(&self, side: &Side, layer: usize, tokens: u64) -> Result<Expected, String> {
+        if self.is_recurrent(layer) {
+            return Ok(Expected {
+                bytes: 0,
+                elements: 0,
+                scales: Scales::None,
+            });
+        }
         let component = (side.component)(self.recipe.components_at(layer, self.layers()));
-        let vectors = tokens.saturating_mul(u64::from(self.geometry.kv_heads));
         let head_dim = self.geometry.head_dim;
+        let vectors = |tokens: u64| tokens.saturating_mul(u64::from(self.geometry.kv_heads));
+        let bytes =
+            |tokens, component| vectors(tokens).saturating_mul(vector_bytes(component, head_dim));
+        let native = tokens.min(u64::from(self.recipe.sink));
         Ok(Expected {
-            bytes: vectors.saturating_mul(vector_bytes(component, head_dim)),
-            elements: vectors.saturating_mul(u64::from(head_dim)),
-            scales: self.scales(side, layer, component)?,
+            bytes: bytes(native, Component::NATIVE)
+                .saturating_add(bytes(tokens - native, component)),
+            elements: vectors(tokens).saturating_mul(u64::from(head_dim)),
+            scales: match tokens == native {
+                true => Scales::None,
+                false => self.scales(side, layer, component)?,
+            },
         })
     }
 
@@ -245,7 +279,12 @@ impl<'a> ExpectedStorage<'a> {
 
     fn scales(&self, side: &Side, layer: usize, component: Component) -> Result<Scales, String> {
         let Some(format) = component.format.byte_format() else {
-            return Ok(Scales::None);
+            let grouped = matches!(component.format, Format::Int4(_));
+            return Ok(if grouped {
+                Scales::Grouped
+            } else {
+                Scales::None
+            });
         };
         if component.scale == Some(ScalePolicy::Dynamic) {
             return Ok(Scales::Dynamic(format));
@@ -323,49 +362,7 @@ fn counters_lack(expected: &Expected, found: &ComponentTotals) -> Option<String>
             "found {changed} changed and {saturated} saturated of {elements} elements"
         ));
     }
-    scales_lack(expected.scales, found.scale_min, found.scale_max)
-}
-
-fn scales_lack(expected: Scales, low: Option<f32>, high: Option<f32>) -> Option<String> {
-    let (low, high) = match (expected, low, high) {
-        (Scales::None, None, None) => return None,
-        (Scales::None, low, high) => {
-            let found = low.or(high).map_or_else(String::new, shown);
-            return Some(format!("found scale {found}, native storage has none"));
-        }
-        (_, Some(low), Some(high)) => (low, high),
-        _ => return Some("no scale was read back".to_owned()),
-    };
-    let found = if low.to_bits() == high.to_bits() {
-        format!("found scale {}", shown(low))
-    } else {
-        format!("found scales from {} to {}", shown(low), shown(high))
-    };
-    if !(low > 0.0 && low <= high && high.is_finite()) {
-        return Some(format!("{found}, expected positive numbers"));
-    }
-    match expected {
-        Scales::Fixed(a, b) if low.to_bits() == a.to_bits() && high.to_bits() == b.to_bits() => {
-            None
-        }
-        Scales::Fixed(a, b) if a.to_bits() == b.to_bits() => {
-            Some(format!("{found}, expected {a} from the calibration"))
-        }
-        Scales::Fixed(a, b) => Some(format!("{found}, expected {a} to {b} from the calibration")),
-        Scales::Dynamic(format) if low == 1.0 && high == 1.0 => Some(format!(
-            "{found} alone, expected absmax / {} of every head vector",
-            format.largest()
-        )),
-        Scales::Constant if low.to_bits() != high.to_bits() => {
-            Some(format!("{found}, expected one fixed scale"))
-        }
-        Scales::Constant | Scales::Dynamic(_) | Scales::None => None,
-    }
-}
-
-fn shown(scale: f32) -> String {
-    let unit = if scale == 1.0 { " (unit scale)" } else { "" };
-    format!("{scale}{unit}")
+    scales::lack(expected.scales, found.scale_min, found.scale_max)
 }
 
 #[cfg(test)]

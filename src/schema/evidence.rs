@@ -90,6 +90,22 @@ pub struct Engagement {
     pub unit_scales: bool,
     /// At least one stored element of a quantised component differs from native storage.
     pub differs_from_native: bool,
+    /// What shows that queries pass through a format; absent where they are native.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queries: Option<QueryEngagement>,
+}
+
+/// Proof that queries pass through a format: nothing of them is stored, so it is what the model makes
+/// of them that differs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QueryEngagement {
+    /// Format of queries.
+    pub format: String,
+    /// Negative log-likelihood of the probe's last tokens, in nats.
+    pub probe_nll: f64,
+    /// The same with native queries beside the same keys and values; another number.
+    pub native_probe_nll: f64,
 }
 
 /// Engagement of one layer.

@@ -172,6 +172,10 @@ impl<B: Backend> Backend for Dishonest<B> {
         self.inner.rotary(x, table, rows)
     }
 
+    fn round_queries(&self, cache: &B::Cache, layer: usize, q: &mut B::Tensor) -> Done {
+        self.inner.round_queries(cache, layer, q)
+    }
+
     fn store(
         &self,
         cache: &mut B::Cache,

@@ -112,6 +112,33 @@ pub fn expected_weights(name: &str) -> Vec<(String, Vec<usize>, TensorData)> {
     weights
 }
 
+/// Input and logits of one fixture under every recipe, by its spelling.
+pub fn recipes(name: &str) -> Vec<(String, Expected)> {
+    let path = folder("expected").join(format!("{name}-recipes.safetensors"));
+    let bytes = std::fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let words = |name: &str, size: usize| {
+        let data = file.tensor(name).unwrap().data().to_vec();
+        data.chunks(size).map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    let rows: Vec<usize> = words("rows", 8)
+        .into_iter()
+        .map(|word| usize::try_from(i64::from_le_bytes(word.try_into().unwrap())).unwrap())
+        .collect();
+    let ids = expected(name).ids;
+    let names = file.names().into_iter().filter(|name| *name != "rows");
+    let under = |recipe: &str| Expected {
+        ids: ids.clone(),
+        rows: rows.clone(),
+        logits: words(recipe, 4)
+            .into_iter()
+            .map(|word| f32::from_le_bytes(word.try_into().unwrap()))
+            .collect(),
+        logits_rounded: Vec::new(),
+    };
+    names.map(|name| (name.to_owned(), under(name))).collect()
+}
+
 /// A decoder over a fixture's folder, read as any checkpoint is.
 pub fn decoder<B: Backend>(folder: &Path, backend: B) -> Decoder<B> {
     let config = model::read_config(&folder.join("config.json")).unwrap();

@@ -1,7 +1,7 @@
 //! A naive backend: every operation as its definition reads, sums in f64, one thread.
 //!
 //! It is an oracle for the decoder and the engine. Nothing in it is shared with a real backend
-//! but the conversion rule of one-byte formats.
+//! but the conversion rules of stored formats.
 
 mod recurrent;
 
@@ -10,6 +10,7 @@ use kvassay::backend::{
     RotaryTable, TensorData, cannot_cut,
 };
 use kvassay::recipe::float8::{dequantise, quantise, saturates, scale_from_absmax};
+use kvassay::recipe::int4::Parameters;
 use kvassay::recipe::{Component, Format, NativeDtype, ScalePolicy};
 use kvassay::schema::{ComponentTotals, KvTotals, LayerAbsmax};
 
@@ -137,6 +138,12 @@ impl Oracle {
     ) -> Vec<f32> {
         totals.elements += vector.len() as u64;
         totals.bytes += component.format.stored_bytes(vector.len() as u64);
+        if let Format::Int4(size) = component.format {
+            return vector
+                .chunks(size.elements())
+                .flat_map(|group| store_group(layout.native, totals, group))
+                .collect();
+        }
         let Some(format) = component.format.byte_format() else {
             let keep = |&x: &f32| {
                 if self.exact {
@@ -167,6 +174,23 @@ impl Oracle {
         };
         vector.iter().map(&mut store).collect()
     }
+}
+
+/// Stores a group of 4-bit elements.
+fn store_group(dtype: NativeDtype, totals: &mut ComponentTotals, group: &[f32]) -> Vec<f32> {
+    let parameters = Parameters::of(group).expect("numbers that FP16 holds");
+    let (scale, _) = parameters.widened();
+    totals.merge(&ComponentTotals {
+        scale_min: Some(scale),
+        scale_max: Some(scale),
+        ..ComponentTotals::default()
+    });
+    let mut store = |&x: &f32| {
+        let value = parameters.dequantise(dtype, parameters.quantise(x));
+        totals.changed += u64::from(value != native(dtype, x));
+        value
+    };
+    group.iter().map(&mut store).collect()
 }
 
 impl Backend for Oracle {
@@ -225,9 +249,6 @@ impl Backend for Oracle {
     }
 
     fn cache(&self, layout: &CacheLayout) -> Result<OracleCache, BackendError> {
-        if layout.recipe.q != Format::Native {
-            return Err(BackendError::Unsupported(format!("q={}", layout.recipe.q)));
-        }
         let empty = vec![Default::default(); layout.layers.len()];
         Ok(OracleCache {
             layout: layout.clone(),
@@ -342,6 +363,30 @@ impl Backend for Oracle {
         Ok(())
     }
 
+    fn round_queries(
+        &self,
+        cache: &OracleCache,
+        layer: usize,
+        q: &mut Matrix,
+    ) -> Result<(), BackendError> {
+        let layout = &cache.layout;
+        if let Some(format) = layout
+            .recipe
+            .queries_at(layer, layout.layers.len())
+            .byte_format()
+        {
+            for vector in q.data.chunks_mut(layout.layers[layer].head_dim) {
+                let scale =
+                    scale_from_absmax(format, vector.iter().fold(0.0, |m, x| x.abs().max(m)));
+                let round = |x: &mut f32| {
+                    *x = dequantise(format, quantise(format, *x, scale), scale);
+                };
+                vector.iter_mut().for_each(round);
+            }
+        }
+        Ok(())
+    }
+
     fn store(
         &self,
         cache: &mut OracleCache,
@@ -352,11 +397,15 @@ impl Backend for Oracle {
     ) -> Result<(), BackendError> {
         assert_eq!((k.rows, v.rows), (rows.len(), rows.len()));
         let layout = cache.layout.clone();
-        let (k_component, v_component) = layout.recipe.components_at(layer, layout.layers.len());
+        let quantised = layout.recipe.components_at(layer, layout.layers.len());
         let fixed = layout.absmax.as_ref().map(|absmax| absmax[layer]);
         for (index, row) in rows.iter().enumerate() {
             assert!(row.position < layout.slot_tokens, "slot overflows");
             let (keys, values) = &mut cache.slots[row.slot][layer];
+            let (k_component, v_component) = match row.position < layout.recipe.sink as usize {
+                true => (Component::NATIVE, Component::NATIVE),
+                false => quantised,
+            };
             if let Some(x) = k
                 .row(index)
                 .iter()

@@ -153,6 +153,7 @@ fn geometry() -> Geometry {
         vocab_size: 256,
         context: 1024,
         native_dtype: "f16".to_owned(),
+        recurrent_layers: Vec::new(),
     }
 }
 
@@ -462,5 +463,6 @@ fn engagement(recipe: &Recipe, sum: Option<KvTotals>) -> Engagement {
         totals: sum,
         unit_scales: false,
         differs_from_native: !recipe.is_native(),
+        queries: None,
     }
 }

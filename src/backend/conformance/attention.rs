@@ -1,8 +1,8 @@
 //! Attention against f64 over exactly the stored numbers, and bit for bit under every batching.
 
-use super::storage::{RECIPES, SMALL, stored_rows};
+use super::storage::{recipes, stored_rows};
 use super::{Shape, Suite, bits, noise, oracle, round, span, within};
-use crate::backend::{Backend, CacheLayout, CacheRow, TensorData};
+use crate::backend::{Backend, CacheLayout, CacheRow, TensorData, storage};
 use crate::recipe::{NativeDtype, ScalePolicy};
 
 /// One sequence: queries, keys and values of every position.
@@ -27,8 +27,8 @@ impl Sequence {
 
     /// Small values, and every third of them a vector of zeros. Dynamic scales of the former are far
     /// below that of the latter, which is 1 by convention.
-    fn small_beside_zeros(shape: Shape, seed: u64, tokens: usize) -> Self {
-        let unit = 2.0_f32.powi(-9);
+    fn small_beside_zeros(shape: Shape, seed: u64, tokens: usize, exponent: i32) -> Self {
+        let unit = 2.0_f32.powi(exponent);
         let mut sequence = Sequence::new(shape, seed, tokens);
         for (i, values) in sequence.v.chunks_mut(shape.head_dim).enumerate() {
             let factor = if i % 3 == 0 { 0.0 } else { unit };
@@ -52,11 +52,13 @@ impl Sequence {
 impl<B: Backend> Suite<'_, B> {
     pub fn attention(&self) {
         for native in [NativeDtype::F16, NativeDtype::Bf16] {
-            for recipe in RECIPES {
-                let layout = SMALL.layout(recipe, native);
-                self.attends_to_what_is_stored(Sequence::new(SMALL, 60, 150), &layout);
+            for (shape, recipe) in recipes() {
+                let layout = shape.layout(recipe, native);
+                self.attends_to_what_is_stored(Sequence::new(shape, 60, 150), &layout);
                 if layout.recipe.v.scale == Some(ScalePolicy::Dynamic) {
-                    let sequence = Sequence::small_beside_zeros(SMALL, 63, 150);
+                    // Beside native tokens, scales below 2^-14 cost bits of 16-bit weights.
+                    let exponent = if layout.recipe.sink > 0 { -5 } else { -9 };
+                    let sequence = Sequence::small_beside_zeros(shape, 63, 150, exponent);
                     self.attends_to_what_is_stored(sequence, &layout);
                 }
             }
@@ -68,7 +70,15 @@ impl<B: Backend> Suite<'_, B> {
                 kv_heads,
                 head_dim,
             };
-            for recipe in ["native", "AD", "SF"] {
+            let plain = [
+                "native",
+                "AD",
+                "SF",
+                "k=e4m3:fixed,v=e5m2:dynamic,sink=70,q=e4m3",
+            ];
+            let grouped = ["k=int4,v=int4/64", "k=native,v=int4/64,sink=3"];
+            let grouped = grouped.into_iter().filter(|_| head_dim % 64 == 0);
+            for recipe in plain.into_iter().chain(grouped) {
                 let layout = shape.layout(recipe, NativeDtype::F16);
                 self.attends_to_what_is_stored(Sequence::new(shape, 60, 150), &layout);
                 self.batching_changes_no_bit(shape, &layout);
@@ -136,7 +146,10 @@ impl<B: Backend> Suite<'_, B> {
             .iter()
             .flat_map(|r| sequences[r.slot].query(*r).to_vec())
             .collect();
-        let q = self.upload_as(self.queries(native, q), shape.q_width());
+        let mut q = self.upload_as(self.queries(native, q), shape.q_width());
+        self.backend
+            .round_queries(cache, 0, &mut q)
+            .expect("rounded queries");
         let mut out = self
             .backend
             .tensor(rows.len(), shape.q_width())
@@ -171,8 +184,20 @@ impl<B: Backend> Suite<'_, B> {
         for (row, got) in rows.iter().zip(got) {
             let got: Vec<f32> = got.into_iter().map(f32::from_bits).collect();
             let mut q = sequences[0].query(*row).to_vec();
+            let native = |q: &mut [f32]| q.iter_mut().for_each(|x| *x = round(layout.native, *x));
             if self.native_queries {
-                q.iter_mut().for_each(|x| *x = round(layout.native, *x));
+                native(&mut q);
+            }
+            if let Some(format) = layout
+                .recipe
+                .queries_at(0, layout.layers.len())
+                .byte_format()
+            {
+                let vectors = q.chunks_exact_mut(layout.layers[0].head_dim);
+                vectors.for_each(|x| storage::round_query(format, x));
+            }
+            if self.native_queries {
+                native(&mut q);
             }
             let mut expected = oracle::attention(layout.layers[0], &q, row.position, [&k, &v]);
             if self.native_queries && layout.native == NativeDtype::F16 {

@@ -255,10 +255,7 @@ impl Attention<'_> {
             if tokens > 0 {
                 let number = block * BLOCK_PAGES + page;
                 for (side, out) in [(Side::Key, &mut *keys), (Side::Value, &mut *values)] {
-                    let at = cache.head(layer, kv_head, side);
-                    cache
-                        .plane(layer, slot, number, side)
-                        .decode(simd, side, at, out);
+                    cache.decode(simd, (layer, side), (slot, number), kv_head, out);
                 }
             }
             if tokens < PAGE {

@@ -9,10 +9,17 @@
 //! rounding: the worker's arithmetic is f32, and rounding twice would charge native storage's
 //! error to the recipe as well.
 
+//! The first tokens of a recipe with a sink lie natively beside the pages, in room of each slot's own;
+//! their places in the pages stay empty.
+
+mod counters;
+mod packed;
 mod plane;
+mod sink;
 
 use std::sync::Arc;
 
+use pulp::Simd;
 use rayon::prelude::*;
 
 use super::recurrent::States;
@@ -20,9 +27,10 @@ use super::recurrent::States;
 pub use crate::backend::storage::Side;
 use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayer, CacheLayout, CacheRow, Held, Ledger, Purpose};
-use crate::recipe::PAGE_TOKENS;
-use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
-pub use plane::{HeadOf, Plane, PlaneShape};
+use crate::recipe::{ByteFormat, PAGE_TOKENS};
+pub use plane::PlaneShape;
+use plane::{HeadOf, Plane};
+use sink::Sink;
 
 /// Tokens of a page.
 pub const PAGE: usize = PAGE_TOKENS as usize;
@@ -37,11 +45,14 @@ pub struct CpuCache {
     shapes: Vec<CacheLayer>,
     /// Storage of keys and values per layer.
     layers: Vec<[Storage; 2]>,
+    /// Format of queries per layer.
+    queries: Vec<Option<ByteFormat>>,
+    sink: Sink,
     slot_tokens: usize,
     slots: Vec<Slot>,
     pages: Vec<Vec<LayerPage>>,
     free: Vec<usize>,
-    /// Stored bytes and counters of all pages.
+    /// Stored bytes, those of sinks included, and counters.
     held: [Held; 2],
 }
 
@@ -73,11 +84,15 @@ impl CpuCache {
     /// [`BackendError::Unsupported`] names what the recipe asks for and this worker lacks, or
     /// which calibration it misses.
     pub fn new(layout: &CacheLayout, ledger: &Arc<Ledger>) -> Result<Self, BackendError> {
-        let layers = storage::of_layers(layout, "cpu")?;
+        let layers = storage::of_layers(layout)?;
+        let sink = Sink::new(layout, &layers);
+        let beside = sink.bytes();
         Ok(CpuCache {
             states: States::new(layout, ledger),
             shapes: layout.layers.clone(),
             layers,
+            queries: storage::queries_of_layers(layout),
+            sink,
             slot_tokens: layout.slot_tokens,
             slots: vec![
                 Slot {
@@ -88,7 +103,8 @@ impl CpuCache {
             ],
             pages: Vec::new(),
             free: Vec::new(),
-            held: [Purpose::Cache, Purpose::Counters].map(|purpose| Held::new(ledger, purpose, 0)),
+            held: [(Purpose::Cache, beside), (Purpose::Counters, 0)]
+                .map(|(purpose, bytes)| Held::new(ledger, purpose, bytes)),
         })
     }
 
@@ -104,6 +120,11 @@ impl CpuCache {
 
     fn shape(&self, layer: usize) -> PlaneShape {
         PlaneShape::of(&self.shapes[layer])
+    }
+
+    /// Format that queries of a layer pass through.
+    pub fn query_format(&self, layer: usize) -> Option<ByteFormat> {
+        self.queries[layer]
     }
 
     /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer. Where two rows name
@@ -137,13 +158,19 @@ impl CpuCache {
             storages: self.layers[layer],
             k,
             v,
+            sink_tokens: self.sink.tokens(),
         };
+        for (i, row) in rows.iter().enumerate() {
+            if row.position < writer.sink_tokens {
+                writer.store_in_sink(&mut self.sink, i, *row)?;
+            }
+        }
         if rows.len() >= PARALLEL_ROWS {
             self.store_pages(&writer, rows)?;
         } else {
             for (i, row) in rows.iter().enumerate() {
                 let page = self.slots[row.slot].pages[row.position / PAGE];
-                writer.store(&mut self.pages[page][layer], i, row.position % PAGE)?;
+                writer.store(&mut self.pages[page][layer], i, row.position)?;
             }
         }
         for row in rows {
@@ -158,7 +185,7 @@ impl CpuCache {
         let mut by_page: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.pages.len()];
         for (i, row) in rows.iter().enumerate() {
             let page = self.slots[row.slot].pages[row.position / PAGE];
-            by_page[page].push((i, row.position % PAGE));
+            by_page[page].push((i, row.position));
         }
         let failures: Vec<(usize, BackendError)> = self
             .pages
@@ -167,7 +194,7 @@ impl CpuCache {
             .filter(|(_, rows)| !rows.is_empty())
             .flat_map_iter(|(page, rows)| {
                 let page = &mut page[writer.layer];
-                let store = |(i, lane)| Some((i, writer.store(page, i, lane).err()?));
+                let store = |(i, position)| Some((i, writer.store(page, i, position).err()?));
                 rows.into_iter().filter_map(store).collect::<Vec<_>>()
             })
             .collect();
@@ -189,7 +216,7 @@ impl CpuCache {
                 let layers = self.shapes.iter().map(PlaneShape::of).zip(&self.layers);
                 let fresh = layers.map(|(shape, s)| LayerPage::new(shape, s));
                 self.pages.push(fresh.collect());
-                enter(&mut self.held, &self.pages);
+                enter(&mut self.held, &self.pages, self.sink.bytes());
                 self.pages.len() - 1
             });
             self.slots[slot].pages.push(page);
@@ -201,18 +228,31 @@ impl CpuCache {
         self.slots[slot].tokens[layer]
     }
 
-    /// Plane of page number `page` of a slot.
-    pub fn plane(&self, layer: usize, slot: usize, page: usize, side: Side) -> &Plane {
-        let page = self.slots[slot].pages[page];
-        &self.pages[page][layer].planes[side as usize]
-    }
-
-    /// How to read one head of one component of one layer.
-    pub fn head(&self, layer: usize, head: usize, side: Side) -> HeadOf {
-        HeadOf {
+    /// Decodes one head of page number `page` of a slot: `[head_dim][16]` for keys, `[16][head_dim]`
+    /// for values.
+    #[inline(always)]
+    pub fn decode<S: Simd>(
+        &self,
+        simd: S,
+        (layer, side): (usize, Side),
+        (slot, page): (usize, usize),
+        head: usize,
+        out: &mut [f32],
+    ) {
+        let at = HeadOf {
             shape: self.shape(layer),
             storage: self.layers[layer][side as usize],
             head,
+        };
+        let number = self.slots[slot].pages[page];
+        self.pages[number][layer].planes[side as usize].decode(simd, side, at, out);
+        if page * PAGE < self.sink.tokens() && !at.storage.is_native() {
+            let first = page * PAGE;
+            let lanes = (self.sink.tokens() - first).min(PAGE);
+            for lane in 0..lanes {
+                let vector = self.sink.vector((slot, layer, side), head, first + lane);
+                vector.for_each(|(d, x)| out[at.shape.index(side, 0, lane, d)] = x);
+            }
         }
     }
 
@@ -235,131 +275,16 @@ impl CpuCache {
             *filled = (*filled).min(tokens);
         }
     }
-
-    /// What the slot holds, per layer; scales are read back from where attention reads them.
-    pub fn totals(&self, slot: usize) -> Vec<KvTotals> {
-        (0..self.layers.len())
-            .map(|layer| KvTotals {
-                k: self.component_totals(slot, layer, Side::Key),
-                v: self.component_totals(slot, layer, Side::Value),
-            })
-            .collect()
-    }
-
-    fn component_totals(&self, slot: usize, layer: usize, side: Side) -> ComponentTotals {
-        let storage = self.layers[layer][side as usize];
-        let mut totals = ComponentTotals::default();
-        for &page in &self.slots[slot].pages {
-            let page = &self.pages[page][layer];
-            for (lane, tallies) in page.tallies.iter().enumerate() {
-                let tally = tallies[side as usize];
-                if tally.stored {
-                    let plane = &page.planes[side as usize];
-                    totals.merge(&token_totals(
-                        self.shape(layer),
-                        storage,
-                        plane,
-                        lane,
-                        tally,
-                    ));
-                }
-            }
-        }
-        totals
-    }
-
-    /// Largest absolute stored key and value of the slot, per layer.
-    pub fn absmax(&self, slot: usize) -> Vec<LayerAbsmax> {
-        (0..self.layers.len())
-            .map(|layer| LayerAbsmax {
-                k: self.component_absmax(slot, layer, Side::Key),
-                v: self.component_absmax(slot, layer, Side::Value),
-            })
-            .collect()
-    }
-
-    fn component_absmax(&self, slot: usize, layer: usize, side: Side) -> f32 {
-        let storage = self.layers[layer][side as usize];
-        let shape = self.shape(layer);
-        let mut vector = vec![0.0; shape.head_dim];
-        let mut absmax = 0.0_f32;
-        for &page in &self.slots[slot].pages {
-            let page = &self.pages[page][layer];
-            let stored = (0..PAGE).filter(|&lane| page.tallies[lane][side as usize].stored);
-            for lane in stored {
-                for head in 0..shape.kv_heads {
-                    let plane = &page.planes[side as usize];
-                    plane.vector(side, shape, storage, head, lane, &mut vector);
-                    absmax = vector.iter().fold(absmax, |m, x| m.max(x.abs()));
-                }
-            }
-        }
-        absmax
-    }
 }
 
-#[cfg(test)]
-impl CpuCache {
-    /// Overwrites everything that holds no token with patterns that decode to large numbers or
-    /// NaN, free pages included.
-    pub fn poison(&mut self) {
-        let live: Vec<(usize, usize)> = self
-            .slots
-            .iter()
-            .flat_map(|slot| {
-                let most = slot.tokens.iter().copied().max().unwrap_or(0);
-                let tokens = move |n: usize| most.saturating_sub(n * PAGE).min(PAGE);
-                slot.pages
-                    .iter()
-                    .enumerate()
-                    .map(move |(n, &page)| (page, tokens(n)))
-            })
-            .collect();
-        for (number, page) in self.pages.iter_mut().enumerate() {
-            let kept = live
-                .iter()
-                .find(|(p, _)| *p == number)
-                .map_or(0, |(_, kept)| *kept);
-            for (layer, shape) in page.iter_mut().zip(&self.shapes) {
-                for side in [Side::Key, Side::Value] {
-                    layer.planes[side as usize].poison(side, PlaneShape::of(shape), kept);
-                }
-            }
-        }
-    }
-
-    /// Pages that exist, used or free.
-    pub fn page_count(&self) -> usize {
-        self.pages.len()
-    }
-}
-
-fn token_totals(
-    shape: PlaneShape,
-    storage: Storage,
-    plane: &Plane,
-    lane: usize,
-    tally: Tally,
-) -> ComponentTotals {
-    let scales = || (0..shape.kv_heads).filter_map(|h| plane.scale(storage, h, lane));
-    ComponentTotals {
-        bytes: storage.token_bytes(shape.kv_heads, shape.head_dim),
-        elements: shape.width() as u64,
-        saturated: u64::from(tally.saturated),
-        changed: u64::from(tally.changed),
-        scale_min: scales().reduce(f32::min),
-        scale_max: scales().reduce(f32::max),
-    }
-}
-
-/// Enters what the pages take; all of them have the same size.
-fn enter(held: &mut [Held; 2], pages: &[Vec<LayerPage>]) {
+/// Enters what the pages, all of the same size, take beside `beside` bytes.
+fn enter(held: &mut [Held; 2], pages: &[Vec<LayerPage>], beside: u64) {
     let (count, layers) = (
         pages.len() as u64,
         pages.last().map_or(&[][..], Vec::as_slice),
     );
     let planes = layers.iter().flat_map(|layer| &layer.planes);
-    held[0].set(count * planes.map(Plane::bytes).sum::<u64>());
+    held[0].set(beside + count * planes.map(Plane::bytes).sum::<u64>());
     let tallies = layers
         .iter()
         .map(|layer| size_of_val(&layer.tallies) as u64);
@@ -373,24 +298,59 @@ struct Writer<'a> {
     storages: [Storage; 2],
     k: &'a [f32],
     v: &'a [f32],
+    /// First tokens that lie in the sink where a component is quantised.
+    sink_tokens: usize,
 }
 
 impl Writer<'_> {
-    /// Stores row `i` as token `lane` of a page.
-    fn store(&self, page: &mut LayerPage, i: usize, lane: usize) -> Result<(), BackendError> {
+    /// Keys and values of row `i`.
+    fn sides(&self, i: usize) -> [(Side, &[f32]); 2] {
         let width = self.shape.width();
         let range = i * width..(i + 1) * width;
-        for (side, x) in [
+        [
             (Side::Key, &self.k[range.clone()]),
             (Side::Value, &self.v[range]),
-        ] {
+        ]
+    }
+
+    fn is_in_sink(&self, side: Side, position: usize) -> bool {
+        position < self.sink_tokens && !self.storages[side as usize].is_native()
+    }
+
+    /// Stores row `i` in a page, but for what the sink holds.
+    fn store(&self, page: &mut LayerPage, i: usize, position: usize) -> Result<(), BackendError> {
+        let lane = position % PAGE;
+        for (side, x) in self.sides(i) {
             let at = side as usize;
-            page.tallies[lane][at] = page.planes[at]
-                .store(side, self.shape, self.storages[at], lane, x)
-                .map_err(|element| storage::not_finite(i, self.layer, side, x[element], element))?;
+            page.tallies[lane][at] = match self.is_in_sink(side, position) {
+                true => Tally::UNCHANGED,
+                false => page.planes[at]
+                    .store(side, self.shape, self.storages[at], lane, x)
+                    .map_err(|d| storage::not_finite(i, self.layer, side, x[d], d))?,
+            };
         }
         Ok(())
     }
+
+    /// Stores what the sink holds of row `i`.
+    fn store_in_sink(&self, sink: &mut Sink, i: usize, row: CacheRow) -> Result<(), BackendError> {
+        for (side, x) in self.sides(i) {
+            if self.is_in_sink(side, row.position) {
+                sink.store((row.slot, self.layer, side), row.position, x)
+                    .map_err(|d| storage::not_finite(i, self.layer, side, x[d], d))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tally {
+    /// Of a token that is stored as native storage does.
+    const UNCHANGED: Tally = Tally {
+        stored: true,
+        saturated: 0,
+        changed: 0,
+    };
 }
 
 impl LayerPage {
@@ -402,5 +362,7 @@ impl LayerPage {
     }
 }
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

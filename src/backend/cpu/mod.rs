@@ -8,6 +8,7 @@ mod attention;
 mod cache;
 mod exp;
 mod kernel;
+mod machine;
 mod product;
 mod recurrent;
 mod rowwise;
@@ -17,35 +18,22 @@ mod widen;
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::meter::Process;
 use super::{
     Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination, Held, Ledger,
-    Meter, Purpose, RotaryTable, TensorData, cannot_cut,
+    Meter, Purpose, RotaryTable, TensorData, cannot_cut, storage,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 pub use cache::CpuCache;
+pub use machine::claim_thread;
+use machine::instructions;
 pub use product::CpuWeight;
 use product::{Finish, Product};
 use pulp::Arch;
 pub use tensor::CpuTensor;
 use tensor::float_bytes;
-
-/// Makes the calling thread, which is to run the model, one of the threads that share the work.
-///
-/// A step of a small model is a few hundred operations of some ten microseconds. From a thread
-/// outside the pool each of them begins and ends with a switch between threads, which costs as
-/// much again; from a thread of the pool it does not. To be called once, before anything else
-/// runs in parallel, by a thread that lives as long as the process: a thread that ends no longer
-/// does its share. Results are the same with and without.
-///
-/// # Errors
-/// [`BackendError::Device`] where the pool exists already.
-pub fn claim_thread() -> Result<(), BackendError> {
-    rayon::ThreadPoolBuilder::new()
-        .use_current_thread()
-        .build_global()
-        .map_err(|e| BackendError::Device(format!("thread pool: {e}")))
-}
 
 /// The reference worker.
 pub struct CpuBackend {
@@ -73,23 +61,6 @@ impl CpuBackend {
 impl Default for CpuBackend {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-fn instructions(arch: Arch) -> &'static str {
-    struct Lanes;
-    impl pulp::WithSimd for Lanes {
-        type Output = usize;
-        #[inline(always)]
-        fn with_simd<S: pulp::Simd>(self, _: S) -> usize {
-            S::F32_LANES
-        }
-    }
-    match arch.dispatch(Lanes) {
-        1 => "scalar",
-        4 => "128-bit",
-        8 => "256-bit",
-        _ => "512-bit",
     }
 }
 
@@ -251,6 +222,19 @@ impl Backend for CpuBackend {
         assert_eq!(x.rows, rows.len(), "rows to rotate");
         assert_eq!(x.width % table.head_dim, 0, "width of whole head vectors");
         rowwise::rotary(self.arch, &mut x.data, x.width, table, rows);
+        Ok(())
+    }
+
+    fn round_queries(
+        &self,
+        cache: &CpuCache,
+        layer: usize,
+        q: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        if let Some(format) = cache.query_format(layer) {
+            let vectors = q.data.par_chunks_exact_mut(cache.layer(layer).head_dim);
+            vectors.for_each(|x| storage::round_query(format, x));
+        }
         Ok(())
     }
 

@@ -35,12 +35,15 @@ struct Arguments {
     rows: u64,
     members: u64,
     jobs: u64,
+    sink: u64,
+    sink_bytes: u64,
     heads: i32,
     kv_heads: i32,
     spans: i32,
     q_format: i32,
     out_format: i32,
     window: i32,
+    sink_tokens: i32,
     factor: f32,
     k: SideLayout,
     v: SideLayout,
@@ -107,7 +110,8 @@ impl Attention<'_> {
             head_dim: shape.head_dim,
             native,
             exact: q.operand.is_none(),
-            stored: cache.formats(layer).map(Class::from),
+            stored: cache.storages(layer).map(Class::from),
+            sink: cache.sink().tokens > 0,
         })?;
         let blocks = Blocks {
             group,
@@ -132,7 +136,7 @@ impl Attention<'_> {
             .reserve(long * heads * spans, shape.head_dim)?;
         let at = plan.addresses();
         let (table, pages_per_slot) = cache.table();
-        let [k, v] = cache.sides(layer);
+        let ([k, v], sink) = (cache.sides(layer), cache.sink());
         let to = out.written_for_products(q.operand)?;
         // Rounded ones serve as they are: the kernels round no other way.
         let (q, q_format) = q.as_it_is(self.kernels, native.into())?;
@@ -146,12 +150,15 @@ impl Attention<'_> {
             rows: device_rows.places(),
             members: at.members,
             jobs: at.few,
+            sink: sink.address,
+            sink_bytes: sink.bytes,
             heads: int(heads),
             kv_heads: int(shape.kv_heads),
             spans: int(spans),
             q_format: q_format as i32,
             out_format: to.format as i32,
             window: int(shape.window.map_or(ALL, |window| window.min(ALL))),
+            sink_tokens: sink.tokens,
             factor: std::f32::consts::LOG2_E / shape.score_divisor,
             k,
             v,

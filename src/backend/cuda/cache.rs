@@ -1,7 +1,9 @@
 //! The physical cache: pages of 16 tokens, each with all layers.
 //!
 //! Within a page a layer holds keys `[kv_heads][16][head_dim]`, values likewise, and for dynamic
-//! scales one f32 per head and token beside each; attention reads exactly these bytes. Counters of
+//! scales one f32 per head and token beside each; where elements have 4 bits, a vector's codes are
+//! followed by its groups' scales and minima. The first tokens of a recipe with a sink lie natively in
+//! room of each slot's own, and their places in pages stay empty. Attention reads exactly these bytes. Counters of
 //! what changed or saturated lie in pages of their own, so a cache takes
 //! `pages * 16 * bytes_per_token` bytes whatever is counted.
 
@@ -9,6 +11,7 @@ mod layout;
 mod pool;
 mod room;
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::device::{Buffer, Device, Purpose, launch};
@@ -17,10 +20,10 @@ use super::recurrent::States;
 use super::tensor::{Format, int};
 use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayer, CacheLayout, CacheRow};
-use crate::recipe::{NativeDtype, PAGE_TOKENS};
+use crate::recipe::{ByteFormat, NativeDtype, PAGE_TOKENS};
 use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
 pub use layout::SideLayout;
-use layout::lay_out;
+use layout::{Layout, check_layers, lay_out};
 pub use pool::Page;
 use pool::{Pool, PoolShape};
 pub use room::CacheRoom;
@@ -38,7 +41,11 @@ pub struct CudaCache {
     /// Most tokens of a slot.
     slot_tokens: usize,
     storages: Vec<[Storage; 2]>,
+    /// Format of queries per layer.
+    queries: Vec<Option<ByteFormat>>,
     sides: Vec<[SideLayout; 2]>,
+    /// First tokens of all slots.
+    sink: Sink,
     /// `sides` on the device.
     device_sides: Buffer,
     /// Heads and elements per head vector of every layer, on the device.
@@ -47,6 +54,25 @@ pub struct CudaCache {
     slots: Vec<Slot>,
     pool: Pool,
     table: Table,
+}
+
+/// The first tokens of all slots, stored natively where the recipe quantises.
+struct Sink {
+    tokens: usize,
+    /// Bytes of a slot.
+    bytes: usize,
+    device: Buffer,
+}
+
+/// Where first tokens lie; as the kernels take it.
+#[derive(Clone, Copy)]
+pub struct SinkPlace {
+    /// Address of the first slot's.
+    pub address: u64,
+    /// Bytes of a slot.
+    pub bytes: u64,
+    /// Tokens of a slot.
+    pub tokens: i32,
 }
 
 /// Pages of one sequence, in order of position, and how far each layer is filled.
@@ -70,6 +96,9 @@ struct SlotArguments {
     sides: u64,
     tokens: u64,
     shapes: u64,
+    sink: u64,
+    native: i32,
+    sink_tokens: i32,
 }
 
 #[repr(C)]
@@ -88,19 +117,15 @@ impl CudaCache {
     /// [`BackendError::Unsupported`] names what the recipe or shape asks for and this worker
     /// lacks, or which calibration is missing; [`BackendError::Device`] where memory is out.
     pub fn new(device: &Rc<Device>, layout: &CacheLayout) -> Result<Self, BackendError> {
-        let storages = storage::of_layers(layout, "cuda")?;
-        let attention = layout
-            .layers
-            .iter()
-            .filter(|layer| layer.recurrent.is_none());
-        let mut head_dims = attention.map(|layer| layer.head_dim);
-        let runs = |dim: &usize| dim.is_multiple_of(8) && (8..=256).contains(dim);
-        if let Some(head_dim) = head_dims.find(|dim| !runs(dim)) {
-            return Err(BackendError::Unsupported(format!(
-                "head_dim {head_dim}: the cuda worker has multiples of 8 up to 256"
-            )));
-        }
-        let (sides, stored, counts) = lay_out(&storages, &layout.layers);
+        let storages = storage::of_layers(layout)?;
+        check_layers(&layout.layers)?;
+        let sink_tokens = layout.recipe.sink as usize;
+        let Layout {
+            sides,
+            stored,
+            counts,
+            sink,
+        } = lay_out(&storages, &layout.layers, sink_tokens);
         let shapes = layout.layers.iter();
         let shapes: Vec<[i32; 2]> = shapes
             .map(|layer| [int(layer.kv_heads), int(layer.head_dim)])
@@ -130,7 +155,13 @@ impl CudaCache {
             native: layout.native,
             slot_tokens: layout.slot_tokens,
             storages,
+            queries: storage::queries_of_layers(layout),
             sides,
+            sink: Sink {
+                tokens: sink_tokens,
+                bytes: sink,
+                device: device.allocate(layout.slots * sink, Purpose::Cache)?,
+            },
             slots: vec![
                 Slot {
                     pages: Vec::new(),
@@ -161,9 +192,23 @@ impl CudaCache {
         self.sides[layer]
     }
 
-    /// Format of stored keys and values of a layer.
-    pub fn formats(&self, layer: usize) -> [Format; 2] {
-        self.storages[layer].map(Format::of_storage)
+    /// Storage of keys and values of a layer.
+    pub fn storages(&self, layer: usize) -> [Storage; 2] {
+        self.storages[layer]
+    }
+
+    /// Format that queries of a layer pass through.
+    pub fn query_format(&self, layer: usize) -> Option<ByteFormat> {
+        self.queries[layer]
+    }
+
+    /// Where the first tokens lie.
+    pub fn sink(&self) -> SinkPlace {
+        SinkPlace {
+            address: self.sink.device.pointer(),
+            bytes: self.sink.bytes as u64,
+            tokens: int(self.sink.tokens),
+        }
     }
 
     /// The table on the device, and pages per slot.
@@ -182,14 +227,14 @@ impl CudaCache {
     }
 
     /// Makes sure that a page exists for every row, and that the device knows it; the rows count as
-    /// stored from then on.
+    /// stored in `layers` from then on.
     ///
     /// # Errors
     /// [`BackendError::Device`] where memory is out.
     ///
     /// # Panics
     /// Where a row lies beyond its slot or leaves a gap.
-    pub fn reserve(&mut self, layer: usize, rows: &[CacheRow]) -> Result<(), BackendError> {
+    pub fn reserve(&mut self, layers: Range<usize>, rows: &[CacheRow]) -> Result<(), BackendError> {
         for row in rows {
             let CacheRow { slot, position } = *row;
             let most = self.slot_tokens;
@@ -210,25 +255,20 @@ impl CudaCache {
             self.table.changed = false;
         }
         for &CacheRow { slot, position } in rows {
-            let tokens = &mut self.slots[slot].tokens[layer];
-            assert!(
-                position <= *tokens,
-                "a gap before position {position} of slot {slot}"
-            );
-            *tokens = (*tokens).max(position + 1);
+            for tokens in &mut self.slots[slot].tokens[layers.clone()] {
+                assert!(
+                    position <= *tokens,
+                    "a gap before position {position} of slot {slot}"
+                );
+                *tokens = (*tokens).max(position + 1);
+            }
         }
         Ok(())
     }
 
-    /// The same for every layer.
-    ///
-    /// # Errors
-    /// As [`CudaCache::reserve`].
-    ///
-    /// # Panics
-    /// As there.
-    pub fn reserve_all(&mut self, rows: &[CacheRow]) -> Result<(), BackendError> {
-        (0..self.sides.len()).try_for_each(|layer| self.reserve(layer, rows))
+    /// Number of layers.
+    pub fn layers(&self) -> usize {
+        self.sides.len()
     }
 
     /// Forgets a slot's tokens from `tokens` on. Pages that become empty return to the pool.
@@ -287,13 +327,23 @@ impl CudaCache {
         let CacheLayer {
             kv_heads, head_dim, ..
         } = self.layers[layer];
+        let in_sink = match storage {
+            Storage::Native(_) => 0,
+            _ => tokens.min(self.sink.tokens),
+        };
         let (scale_min, scale_max) = match storage {
             Storage::Native(_) => (None, None),
+            _ if in_sink == tokens => (None, None),
             Storage::Fixed(_, _, scale) => (Some(scale), Some(scale)),
-            Storage::Dynamic(..) => (Some(found.scale_min), Some(found.scale_max)),
+            Storage::Dynamic(..) | Storage::Grouped(..) => {
+                (Some(found.scale_min), Some(found.scale_max))
+            }
+        };
+        let bytes = |tokens: usize, storage: Storage| {
+            tokens as u64 * storage.token_bytes(kv_heads, head_dim)
         };
         ComponentTotals {
-            bytes: tokens as u64 * storage.token_bytes(kv_heads, head_dim),
+            bytes: bytes(tokens - in_sink, storage) + bytes(in_sink, Storage::Native(self.native)),
             elements: (tokens * kv_heads * head_dim) as u64,
             saturated: found.saturated,
             changed: found.changed,
@@ -335,6 +385,9 @@ impl CudaCache {
             sides: self.device_sides.pointer(),
             tokens: tokens.pointer(),
             shapes: self.device_shapes.pointer(),
+            sink: self.sink.device.pointer() + (slot * self.sink.bytes) as u64,
+            native: Format::from(self.native) as i32,
+            sink_tokens: int(self.sink.tokens),
         };
         Ok((arguments, tokens))
     }

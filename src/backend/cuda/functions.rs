@@ -15,7 +15,7 @@ use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 33] = [
+const NAMES: [&str; 34] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
@@ -35,6 +35,7 @@ const NAMES: [&str; 33] = [
     "compare",
     "store",
     "split_heads",
+    "round_queries",
     "slot_totals",
     "slot_absmax",
     "find_runs",
@@ -210,6 +211,7 @@ fn compile_ahead(device: &Device, expected: Expected) -> Option<Ahead> {
         native: expected.native,
         exact: expected.exact,
         stored: [Class::Native; 2],
+        sink: false,
     };
     let unit = AttentionUnit::new(device, Source::Compiler, kind)
         .ok()?

@@ -37,17 +37,20 @@ impl Job {
 }
 
 impl Job {
+    /// As the kernels read it.
     fn words(&self) -> [i32; size_of::<Job>() / 4] {
-        [
-            self.slot,
-            self.first,
-            self.members,
-            self.long_row,
-            self.last,
-            self.span,
-            0,
-            0,
-        ]
+        // Named one by one, so that none is forgotten.
+        let Job {
+            slot,
+            first,
+            members,
+            long_row,
+            last,
+            span,
+            begin,
+            unused,
+        } = *self;
+        [slot, first, members, long_row, last, span, begin, unused]
     }
 }
 

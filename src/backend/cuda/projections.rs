@@ -25,6 +25,9 @@ pub(super) struct StoreArguments {
     turned: i32,
     sides: [SideLayout; 2],
     broken: u64,
+    sink: u64,
+    sink_bytes: u64,
+    sink_tokens: i32,
 }
 
 #[repr(C)]
@@ -40,6 +43,7 @@ struct HeadArguments {
     q_format: i32,
     heads: i32,
     eps: f32,
+    queries: i32,
     store: StoreArguments,
 }
 
@@ -57,10 +61,10 @@ impl CudaBackend {
         [k, v]: [u64; 2],
         turned: usize,
     ) -> Result<StoreArguments, BackendError> {
-        cache.reserve(layer, rows)?;
+        cache.reserve(layer..layer + 1, rows)?;
         let shape = cache.layer(layer);
         let places = self.kept.rows(&self.kernels.device, rows)?;
-        let (table, pages_per_slot) = cache.table();
+        let ((table, pages_per_slot), sink) = (cache.table(), cache.sink());
         Ok(StoreArguments {
             k,
             v,
@@ -75,7 +79,41 @@ impl CudaBackend {
             turned: int(turned),
             sides: cache.sides(layer),
             broken: self.broken.borrow().pointer(),
+            sink: sink.address,
+            sink_bytes: sink.bytes,
+            sink_tokens: sink.tokens,
         })
+    }
+
+    /// See [`crate::backend::Backend::store`].
+    pub(super) fn start_store(
+        &self,
+        cache: &mut CudaCache,
+        layer: usize,
+        [k, v]: [&CudaTensor; 2],
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError> {
+        let shape = cache.layer(layer);
+        let width = shape.width();
+        for x in [k, v] {
+            assert!(
+                x.rows == rows.len() && x.width == width,
+                "shape of keys and values"
+            );
+        }
+        let arguments = self.store_arguments(
+            cache,
+            layer,
+            rows,
+            [k.float(&self.kernels)?, v.float(&self.kernels)?],
+            shape.head_dim / 2,
+        )?;
+        let vectors = rows.len() * 2 * shape.kv_heads;
+        self.kernels
+            .start("store", blocks(vectors, 8), |function, grid| {
+                // SAFETY: every row has a page; keys and values have a row each.
+                unsafe { launch!(self.kernels.device, function, grid, 256, 0; arguments) }
+            })
     }
 
     /// Norms and rotates the heads of `packed`, stores keys and values, and writes queries: beside
@@ -137,6 +175,9 @@ impl CudaBackend {
             q_format: target.format as i32,
             heads: int(q.width / shape.head_dim),
             eps,
+            queries: cache
+                .query_format(layer)
+                .map_or(0, |format| Format::from(format) as i32),
             store: self.store_arguments(cache, layer, rows, [0, 0], turned)?,
         };
         let vectors = packed.elements() / shape.head_dim;
@@ -145,6 +186,25 @@ impl CudaBackend {
             // lie within the table.
             unsafe { launch!(kernels.device, function, grid, 256, 0; arguments) }
         })
+    }
+
+    /// Passes query head vectors through `format`, in place.
+    pub(super) fn round_heads(
+        &self,
+        format: Format,
+        head_dim: usize,
+        q: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        assert_eq!(q.width % head_dim, 0, "width of whole head vectors");
+        let vectors = q.elements() / head_dim;
+        let (to, count) = (q.changed(&self.kernels)?, vectors as i64);
+        let (width, format) = (int(head_dim), format as i32);
+        let device = &self.kernels.device;
+        self.kernels
+            .start("round_queries", blocks(vectors, 8), |function, grid| {
+                // SAFETY: `q` holds `count` vectors of `width` elements.
+                unsafe { launch!(device, function, grid, 256, 0; to, count, width, format) }
+            })
     }
 
     /// `out = activation(gate) * up`, where the rows of `packed`, with `bias` added, hold gate and

@@ -162,7 +162,7 @@ where
         let recordings = &backend.recordings;
         let rows = self.pass.rows;
         let key = self.key(backend)?;
-        self.cache.reserve_all(rows)?;
+        self.cache.reserve(0..self.cache.layers(), rows)?;
         let device = &backend.kernels.device;
         let generation = device.recordings.generation.get();
         let mut kept = recordings.kept.borrow_mut();

@@ -10,13 +10,16 @@ use super::tensor::int;
 use crate::backend::{BackendError, CacheRow, RotaryTable};
 
 /// A pass and its last layer have different rows; more are not needed at a time.
-const KEPT: usize = 2;
+const KEPT_ROWS: usize = 2;
+/// Rotary tables: those of queries and of keys, of every kind of layer.
+const KEPT_TABLES: usize = 8;
 
 /// Rows, with the plans of attention over them.
 pub struct DeviceRows {
     rows: RefCell<Vec<CacheRow>>,
     /// Slot and position, `[rows][2]`.
     places: RefCell<Buffer>,
+    /// One for every kind of layer.
     plans: RefCell<Vec<(Blocks, Rc<DevicePlan>)>>,
 }
 
@@ -169,7 +172,7 @@ impl Kept {
         rows: &[CacheRow],
     ) -> Result<Rc<DeviceRows>, BackendError> {
         find_or_add(
-            &self.rows,
+            (&self.rows, KEPT_ROWS),
             |kept| *kept.rows.borrow() == rows,
             || DeviceRows::new(device, rows),
         )
@@ -192,7 +195,7 @@ impl Kept {
             }
             Ok(rows)
         };
-        find_or_add(&self.rows, |_| false, added)
+        find_or_add((&self.rows, KEPT_ROWS), |_| false, added)
     }
 
     /// The table on the device. Tables are told apart by identity: what is kept here keeps its
@@ -218,13 +221,13 @@ impl Kept {
                 ],
             })
         };
-        find_or_add(&self.tables, is_same, add)
+        find_or_add((&self.tables, KEPT_TABLES), is_same, add)
     }
 }
 
 /// Finds an entry, or adds one in place of the oldest.
 fn find_or_add<T>(
-    kept: &RefCell<Vec<Rc<T>>>,
+    (kept, most): (&RefCell<Vec<Rc<T>>>, usize),
     is_same: impl Fn(&T) -> bool,
     add: impl FnOnce() -> Result<T, BackendError>,
 ) -> Result<Rc<T>, BackendError> {
@@ -233,7 +236,7 @@ fn find_or_add<T>(
         return Ok(Rc::clone(found));
     }
     let added = Rc::new(add()?);
-    if kept.len() == KEPT {
+    if kept.len() == most {
         kept.remove(0);
     }
     kept.push(Rc::clone(&added));

@@ -47,11 +47,17 @@ impl Format {
     pub fn of_storage(storage: Storage) -> Self {
         match storage {
             Storage::Native(native) => native.into(),
-            other => match other.byte_format() {
-                ByteFormat::E4m3 => Format::E4m3,
-                ByteFormat::E5m2 => Format::E5m2,
-                ByteFormat::Int8 => Format::Int8,
-            },
+            other => other.byte_format().into(),
+        }
+    }
+}
+
+impl From<ByteFormat> for Format {
+    fn from(format: ByteFormat) -> Self {
+        match format {
+            ByteFormat::E4m3 => Format::E4m3,
+            ByteFormat::E5m2 => Format::E5m2,
+            ByteFormat::Int8 => Format::Int8,
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
 use crate::backend::{Backend, TensorData};
-use crate::recipe::{CacheShape, NativeDtype, bytes_per_token, cache_bytes};
+use crate::recipe::{CacheShape, NativeDtype, bytes_per_token, cache_bytes, sink_bytes};
 
 const TOLERANCE: Tolerance = Tolerance {
     f32: 4e-6,
@@ -75,6 +75,16 @@ fn long_sequences_have_the_same_bits_in_every_chunk() {
             for exact in [false, true] {
                 long_sequences(&backend, shape, recipe, exact, None);
             }
+        }
+        let staged = match head_dim {
+            64 => ("k=int4,v=int4/64", false),
+            96 => ("k=e4m3,v=int4", true),
+            128 => ("k=native,v=int4,sink=4", false),
+            256 => ("k=int4/64,v=int4", false),
+            _ => ("k=e4m3:fixed,v=int8:dynamic,sink=70", true),
+        };
+        for window in [None, Some(1500)] {
+            long_sequences(&backend, shape, staged.0, staged.1, window);
         }
     }
 }
@@ -220,6 +230,7 @@ fn conversion_on_the_device_is_that_of_the_host() {
         "k=e5m2:fixed,v=int8:fixed",
         "SD",
         "k=int8:dynamic,v=e5m2:dynamic",
+        "k=int4,v=int4/64",
     ] {
         let shape = Shape {
             layers: 1,
@@ -274,17 +285,20 @@ fn a_full_cache_takes_the_bytes_that_memory_figures_give() {
     };
     let ledger = backend.meter().ledger;
     let mut taken = Vec::new();
-    for recipe in ["native", "AF", "RF", "AD", "RD", "SD"] {
+    let recipes = ["native", "AF", "RF", "AD", "RD", "SD"];
+    for recipe in recipes.into_iter().chain(["k=int4,v=int4/64,sink=4"]) {
         let layout = shape.layout(recipe, NativeDtype::F16);
         let mut cache = backend.cache(&layout).unwrap();
         for slot in 0..layout.slots {
             for layer in 0..layout.layers.len() {
                 let rows = conformance::span(slot, 0, layout.slot_tokens);
-                cache.reserve(layer, &rows).unwrap();
+                cache.reserve(layer..layer + 1, &rows).unwrap();
             }
         }
         let pages = (layout.slots * layout.slot_tokens / 16) as u64;
+        let beside = layout.slots as u64 * sink_bytes(&layout.recipe, &figures);
         let expected = cache_bytes(pages, bytes_per_token(&layout.recipe, &figures));
+        let expected = expected.map(|pages| pages + beside);
         assert_eq!(Some(ledger.held(Purpose::Cache)), expected, "{recipe}");
         taken.push(ledger.held(Purpose::Cache) + ledger.held(Purpose::Counters));
         drop(cache);

@@ -264,6 +264,7 @@ fn engagement(recipe: &str, geometry: &Geometry) -> Engagement {
         totals: None,
         unit_scales: false,
         differs_from_native: !parsed.is_native(),
+        queries: None,
     }
 }
 

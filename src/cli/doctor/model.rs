@@ -18,6 +18,9 @@ use crate::schema::{LayerScales, QuantisedWeights};
 /// Tokens of the sequence whose bytes are given, where the model's context holds as many.
 const SEQUENCE_TOKENS: u64 = 8192;
 
+/// A tensor of the layers of Qwen3.5 that predict tokens beyond the next one.
+const DRAFT_TENSOR: &str = "mtp.fc.weight";
+
 /// What is found of a checkpoint.
 #[derive(Serialize)]
 pub(super) struct ModelReport {
@@ -209,10 +212,10 @@ fn notes(
     if files.is_none() {
         notes.push("The config alone was read: no weights, no tokenizer.".to_owned());
     }
-    if let Some(whole) = &config.text_part_of {
-        notes.push(format!(
-            "The text part of a {whole} model; its other tensors are not loaded."
-        ));
+    notes.extend(config.notes());
+    if files.is_some_and(|files| files.weights.contains(DRAFT_TENSOR)) {
+        notes
+            .push("layers that predict tokens beyond the next one (mtp) are not loaded".to_owned());
     }
     let quantised = weights.and_then(|weights| weights.quantised.as_ref());
     if let Some(activations) = quantised.and_then(|found| found.activations.as_ref()) {

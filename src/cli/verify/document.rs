@@ -143,3 +143,36 @@ impl<'a> Document<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certify::verify::Between;
+
+    #[test]
+    fn names_from_files_cannot_act_on_the_terminal() {
+        let mismatch = Disagreement {
+            path: "evidence.a\u{1b}[2K\n::error::x".to_owned(),
+            found: None,
+            expected: None,
+            between: Between::FileAndSchema,
+        };
+        let document = Document {
+            certificate: Path::new("c\u{7}.json"),
+            check: Check::Alone,
+            mismatches: &[mismatch],
+            notes: &["n\u{202e}ote".to_owned()],
+        };
+        let mut out = Vec::new();
+        document.write_text(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        for unseen in ['\u{1b}', '\u{7}', '\u{202e}'] {
+            assert!(!text.contains(unseen), "{text}");
+        }
+        assert!(
+            text.contains("evidence.a\u{27e8}U+001B\u{27e9}[2K"),
+            "{text}"
+        );
+    }
+}

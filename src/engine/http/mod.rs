@@ -249,6 +249,7 @@ impl Engine for HttpEngine {
             totals: None,
             unit_scales: false,
             differs_from_native: false,
+            queries: None,
         })
     }
 
@@ -330,6 +331,8 @@ impl Engine for HttpEngine {
 pub fn unseen(recipe: &Recipe) -> Option<String> {
     let part = if recipe.q != Format::Native {
         "a format of queries (q=)"
+    } else if recipe.sink > 0 {
+        "first tokens that stay native (sink)"
     } else if !recipe.skip_layers.is_empty() {
         "layers that stay native (skip-layers)"
     } else {

@@ -29,9 +29,14 @@ impl<B: Backend> Arm<B> {
         absmax: Option<Vec<LayerAbsmax>>,
         layout: BatchLayout,
     ) -> Result<Self, EngineError> {
-        let layers = decoder.config().layers.len();
+        let (layers, of_layers) = (decoder.config().layers.len(), &decoder.config().layers);
+        let check_heads = || {
+            let mut head_dims = of_layers.iter().map(|layer| layer.head_dim);
+            head_dims.try_for_each(|head_dim| recipe.check_heads(head_dim))
+        };
         recipe
             .check_layers(layers)
+            .and_then(|()| check_heads())
             .map_err(|error| EngineError::Unsupported(error.to_string()))?;
         let scales = absmax.as_ref().map_or(0, Vec::len);
         if recipe.needs_calibration() && scales != layers {

@@ -3,7 +3,8 @@
 use crate::engine::EngineError;
 use crate::recipe::{Component, Recipe};
 use crate::schema::{
-    ComponentTotals, ENGAGEMENT_SCHEMA, Engagement, KvTotals, LayerEngagement, all_unit_scales,
+    ComponentTotals, ENGAGEMENT_SCHEMA, Engagement, KvTotals, LayerEngagement, QueryEngagement,
+    all_unit_scales,
 };
 
 /// Builds the engagement of `recipe` from what the probe stored per layer, of which those count that
@@ -11,13 +12,33 @@ use crate::schema::{
 ///
 /// # Errors
 /// [`EngineError::Worker`], by component, where a layer stored nothing or lacks its scales, where
-/// a native layer differs from native, or where a quantised component is unchanged everywhere.
+/// a native layer differs from native, or where a quantised component is unchanged everywhere; where
+/// the sink holds the whole probe, or queries change nothing.
 pub(super) fn engagement(
     recipe: &Recipe,
     probe_tokens: u64,
     layers: &[KvTotals],
     keep: &[bool],
+    queries: Option<QueryEngagement>,
 ) -> Result<Engagement, EngineError> {
+    if u64::from(recipe.sink) >= probe_tokens {
+        return Err(not_engaged(
+            recipe,
+            &format!("all {probe_tokens} tokens of the probe stay native, expected a longer probe"),
+        ));
+    }
+    if let Some(QueryEngagement {
+        format,
+        probe_nll,
+        native_probe_nll,
+    }) = &queries
+        && probe_nll == native_probe_nll
+    {
+        return Err(not_engaged(
+            recipe,
+            &format!("queries that pass through {format} change no likelihood of the probe"),
+        ));
+    }
     let mut differs = false;
     for (side, read) in SIDES {
         differs |= check_side(recipe, layers, keep, (side, read))?;
@@ -38,6 +59,7 @@ pub(super) fn engagement(
         layers,
         totals: None,
         differs_from_native: differs,
+        queries,
     })
 }
 
@@ -138,7 +160,7 @@ mod tests {
     }
 
     fn refusal(recipe: &str, layers: &[KvTotals]) -> String {
-        engagement(&parse(recipe), 1, layers, &vec![true; layers.len()])
+        engagement(&parse(recipe), 1, layers, &vec![true; layers.len()], None)
             .unwrap_err()
             .to_string()
     }
@@ -146,7 +168,7 @@ mod tests {
     #[test]
     fn native_differs_nowhere() {
         let layers = [layer(side(0, None), side(0, None))];
-        let found = engagement(&Recipe::native(), 4, &layers, &[true]).unwrap();
+        let found = engagement(&Recipe::native(), 4, &layers, &[true], None).unwrap();
         assert!(!found.differs_from_native);
         assert!(!found.unit_scales);
         assert_eq!(found.probe_tokens, 4);
@@ -158,7 +180,7 @@ mod tests {
             layer(side(0, None), side(0, Some(0.5))),
             layer(side(0, None), side(9, Some(0.25))),
         ];
-        let found = engagement(&parse("AD"), 4, &layers, &[true; 2]).unwrap();
+        let found = engagement(&parse("AD"), 4, &layers, &[true; 2], None).unwrap();
         assert!(found.differs_from_native);
         assert_eq!(found.recipe, "k=native,v=e4m3:dynamic");
         assert_eq!(found.layers[1].layer, 1);
@@ -204,17 +226,52 @@ mod tests {
     fn layers_that_keep_nothing_are_left_out() {
         let nothing = KvTotals::default();
         let layers = [nothing.clone(), layer(side(0, None), side(9, Some(0.5)))];
-        let found = engagement(&parse("AD"), 4, &layers, &[false, true]).unwrap();
+        let found = engagement(&parse("AD"), 4, &layers, &[false, true], None).unwrap();
         assert!(found.differs_from_native && found.layers.len() == 2);
         let bare = [nothing, layer(side(0, None), side(0, Some(0.5)))];
-        assert!(engagement(&parse("AD"), 4, &bare, &[false, true]).is_err());
+        assert!(engagement(&parse("AD"), 4, &bare, &[false, true], None).is_err());
+    }
+
+    #[test]
+    fn a_probe_within_the_sink_proves_nothing() {
+        let layers = [layer(side(0, None), side(9, Some(0.5)))];
+        let sink = |tokens| parse(&format!("k=native,v=e4m3,sink={tokens}"));
+        assert!(engagement(&sink(3), 4, &layers, &[true], None).is_ok());
+        let message = engagement(&sink(4), 4, &layers, &[true], None).unwrap_err();
+        assert!(message.to_string().contains("all 4 tokens of the probe"));
+    }
+
+    #[test]
+    fn queries_show_in_a_likelihood() {
+        let layers = [layer(side(0, None), side(9, Some(0.5)))];
+        let with = |probe_nll| {
+            let queries = QueryEngagement {
+                format: "e4m3".to_owned(),
+                probe_nll,
+                native_probe_nll: 2.5,
+            };
+            engagement(
+                &parse("k=native,v=e4m3,q=e4m3"),
+                4,
+                &layers,
+                &[true],
+                Some(queries),
+            )
+        };
+        let found = with(2.75).unwrap().queries.unwrap();
+        assert_eq!((found.probe_nll, found.native_probe_nll), (2.75, 2.5));
+        let message = with(2.5).unwrap_err().to_string();
+        assert!(
+            message.contains("queries that pass through e4m3"),
+            "{message}"
+        );
     }
 
     #[test]
     fn unit_scales_are_seen() {
         let layers = [layer(side(0, None), side(9, Some(1.0)))];
         assert!(
-            engagement(&parse("AF"), 1, &layers, &[true])
+            engagement(&parse("AF"), 1, &layers, &[true], None)
                 .unwrap()
                 .unit_scales
         );

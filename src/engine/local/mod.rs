@@ -11,11 +11,11 @@ mod engagement;
 mod footprint;
 mod generate;
 mod open;
+mod probe;
 mod sampler;
 mod schedule;
 mod tasks;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::backend::{Backend, BackendError};
@@ -230,24 +230,7 @@ impl<B: Backend> Engine for LocalEngine<B> {
     fn open_arm(&mut self, setup: &ArmSetup) -> Result<Engagement, EngineError> {
         (self.arm, self.sampler) = (None, None);
         let sampler = Sampler::start(self.decoder.backend().meter(), sampler::INTERVAL);
-        let mut arm = Arm::new(
-            &self.decoder,
-            setup.recipe.clone(),
-            setup.absmax.clone(),
-            setup.layout,
-        )?;
-        let probe = std::slice::from_ref(&setup.probe);
-        let totals = self
-            .measure(&mut arm, probe, 0, &mut Unobserved)
-            .map_err(|error| match error {
-                EngineError::Worker(what) => EngineError::Worker(format!("probe: {what}")),
-                unsupported @ EngineError::Unsupported(_) => unsupported,
-            })?
-            .totals;
-        let layers = &self.decoder.config().layers;
-        let keep: Vec<bool> = layers.iter().map(|l| l.recurrent.is_none()).collect();
-        let tokens = setup.probe.len() as u64;
-        let engagement = engagement::engagement(&setup.recipe, tokens, &totals, &keep)?;
+        let (arm, engagement) = self.probed(setup)?;
         (self.arm, self.sampler) = (Some(arm), Some(sampler));
         Ok(engagement)
     }
@@ -302,15 +285,6 @@ impl<B: Backend> Engine for LocalEngine<B> {
         let mut task = Likelihood { observer };
         let arm = self.arm.as_mut();
         Self::drive(&self.decoder, &mut self.workspace, arm, &mut task, queue)
-    }
-}
-
-/// Hears of probes, which nobody stops.
-struct Unobserved;
-
-impl Observer for Unobserved {
-    fn tokens(&mut self, _: u64) -> ControlFlow<()> {
-        ControlFlow::Continue(())
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn recipe_hint(found: &str) -> String {
         }
         "k16v8" => "; for values in FP8 write AF (fixed scales) or AD (dynamic scales)".to_owned(),
         "k8v16" => "; for keys in FP8 write RF (fixed scales) or RD (dynamic scales)".to_owned(),
-        "e5m2" | "fp8_e5m2" | "int8" => format!(
+        "e5m2" | "fp8_e5m2" | "int8" | "int4" | "int4/32" | "int4/64" => format!(
             "; say where it applies: k={format},v={format}",
             format = lower.trim_start_matches("fp8_")
         ),
@@ -55,6 +55,11 @@ pub(super) fn format_hint(found: &str) -> String {
         "fp8_e4m3" | "e4m3fn" | "e4m3" | "fp8e4m3" | "float8_e4m3fn" => "e4m3",
         "fp8_e5m2" | "e5m2" | "fp8e5m2" | "float8_e5m2" => "e5m2",
         "i8" | "q8" | "int8" => "int8",
+        "i4" | "q4" | "kv4" | "uint4" => "int4",
+        "fp4" | "nvfp4" | "mxfp4" => return "; 4-bit floats are not stored, int4 is".to_owned(),
+        _ if lower.starts_with("int4/") || lower.starts_with("int4:") => {
+            return "; groups of int4 have 32 elements (int4) or 64 (int4/64)".to_owned();
+        }
         "fp16" | "f16" | "half" | "float16" | "bf16" | "bfloat16" | "auto" | "16" | "native" => {
             "native"
         }

@@ -43,6 +43,9 @@ fn policies_find_their_components() {
         ("k=e4m3,v=native", "k=e4m3:dynamic,v=native"),
         ("k=e5m2:fixed,v=int8:dynamic", "k=e5m2:fixed,v=int8:dynamic"),
         ("k=native,v=e5m2,q=native", "k=native,v=e5m2:dynamic"),
+        ("k=int4/32,v=int4:dynamic", "k=int4,v=int4"),
+        ("k=int4/64,v=e4m3:fixed", "k=int4/64,v=e4m3:fixed"),
+        ("k=e4m3,v=int4/64:dynamic", "k=e4m3:dynamic,v=int4/64"),
     ] {
         assert_eq!(canonical(text), expected, "{text}");
     }
@@ -50,12 +53,12 @@ fn policies_find_their_components() {
 
 #[test]
 fn options_in_any_order() {
-    let first = Recipe::parse("k=e4m3,v=e4m3,skip-layers=-1,3,0,q=e4m3").unwrap();
-    let second = Recipe::parse("k=e4m3,v=e4m3,q=e4m3,skip-layers=0,3,-1").unwrap();
+    let first = Recipe::parse("k=e4m3,v=e4m3,skip-layers=-1,3,0,sink=4,q=e4m3").unwrap();
+    let second = Recipe::parse("k=e4m3,v=e4m3,q=e4m3,sink=04,skip-layers=0,3,-1").unwrap();
     assert_eq!(first, second);
     assert_eq!(
         first.spec(),
-        "k=e4m3:dynamic,v=e4m3:dynamic,q=e4m3,skip-layers=0,3,-1"
+        "k=e4m3:dynamic,v=e4m3:dynamic,q=e4m3,sink=4,skip-layers=0,3,-1"
     );
     assert_eq!(first.name, first.spec());
 }
@@ -109,7 +112,11 @@ fn refusals_say_what_was_found_and_expected() {
         "k=e4m3",
         "k=e4m3,",
         "k=E4M3,v=native",
-        "k=native,v=int4",
+        "k=native,v=int4/16",
+        "k=nvfp4,v=native",
+        "k=native,v=int4:fixed",
+        "k=int4,v=native:fixed",
+        "int4",
         "k=native,v=e4m3:static",
         "k=native,v=e4m3:",
         "k=native,v=native:fixed",
@@ -118,6 +125,13 @@ fn refusals_say_what_was_found_and_expected() {
         "k=e4m3:fixed,v=native:fixed",
         "k=native,v=native,q=e4m3",
         "k=native,v=native,skip-layers=0",
+        "k=native,v=native,sink=4",
+        "k=e4m3,v=e4m3,sink=0",
+        "k=e4m3,v=e4m3,sink=129",
+        "k=e4m3,v=e4m3,sink=+4",
+        "k=e4m3,v=e4m3,sink=",
+        "k=e4m3,v=e4m3,sink=4,sink=4",
+        "k=e4m3,v=e4m3,sink=4,5",
         "k=e4m3,v=e4m3,q=e5m2",
         "k=e4m3,v=e4m3,q=e4m3,q=e4m3",
         "k=e4m3,v=e4m3,skip-layers=",
@@ -145,12 +159,18 @@ fn component() -> impl Strategy<Value = Component> {
             policy
         )
             .prop_map(|(format, scale)| quantised(format, scale)),
+        prop_oneof![Just(GroupSize::Of32), Just(GroupSize::Of64)].prop_map(|group| Component {
+            format: Format::Int4(group),
+            scale: None,
+        }),
     ]
 }
 
 fn recipe() -> impl Strategy<Value = Recipe> {
     let layers = prop::collection::btree_set(-40i32..40, 0..6);
-    (component(), component(), any::<bool>(), layers).prop_map(|(k, v, q, layers)| {
+    let sink = prop_oneof![Just(0), 1..=MOST_SINK];
+    let parts = (component(), component(), any::<bool>(), sink, layers);
+    parts.prop_map(|(k, v, q, sink, layers)| {
         if k == Component::NATIVE && v == Component::NATIVE {
             return Recipe::native();
         }
@@ -159,6 +179,7 @@ fn recipe() -> impl Strategy<Value = Recipe> {
             k,
             v,
             q: if q { Format::E4m3 } else { Format::Native },
+            sink,
             skip_layers: layers.into_iter().collect(),
         };
         sort_layers(&mut recipe.skip_layers);
@@ -175,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "[kvq=,:a-z0-9 -]{0,40}|\\PC{0,20}") {
+    fn any_text_is_read_or_refused(text in "[kvq=,:/a-z0-9 -]{0,40}|\\PC{0,20}") {
         if let Ok(recipe) = Recipe::parse(&text) {
             let again = Recipe::parse(&recipe.spec());
             prop_assert_eq!(again, Ok(recipe));

@@ -129,6 +129,19 @@ fn recipe(certificate: &Certificate) -> Section {
             stored(&recipe.v),
             certificate.recipe.spec
         ));
+        if recipe.q != Format::Native {
+            sentences.push(format!(
+                "Queries pass through {} with one scale per token and head before attention reads \
+                 them.",
+                recipe.q
+            ));
+        }
+        if recipe.sink > 0 {
+            sentences.push(format!(
+                "The first {} tokens of every sequence are stored as the native cache does.",
+                recipe.sink
+            ));
+        }
     }
     let memory = &certificate.memory;
     if memory.native_bytes_per_token > 0 {
@@ -137,6 +150,12 @@ fn recipe(certificate: &Certificate) -> Section {
             memory.bytes_per_token,
             memory.native_bytes_per_token,
             100.0 * memory.saved
+        ));
+    }
+    if memory.sink_bytes > 0 {
+        sentences.push(format!(
+            "Every sequence takes {} bytes beside that, for its first tokens.",
+            memory.sink_bytes
         ));
     }
     let worker = &certificate.worker;
@@ -156,6 +175,12 @@ fn stored(component: &Component) -> String {
         Format::E4m3 => "in 8 bits (E4M3)",
         Format::E5m2 => "in 8 bits (E5M2)",
         Format::Int8 => "in 8 bits (integers)",
+        Format::Int4(size) => {
+            return format!(
+                "in 4 bits (integers), with a scale and a minimum per group of {} elements",
+                size.elements()
+            );
+        }
         Format::Block(block) => {
             return format!(
                 "in blocks of 32 elements with a scale each ({})",

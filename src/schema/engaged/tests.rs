@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::schema::ENGAGEMENT_SCHEMA;
+use crate::schema::{ENGAGEMENT_SCHEMA, QueryEngagement};
 
 const RECIPES: [&str; 8] = [
     "k=native,v=native",
@@ -26,6 +26,7 @@ fn geometry(layers: u32, kv_heads: u32, head_dim: u32) -> Geometry {
         vocab_size: 100,
         context: 4096,
         native_dtype: "f16".to_owned(),
+        recurrent_layers: Vec::new(),
     }
 }
 
@@ -86,6 +87,7 @@ fn honest(recipe: &Recipe, geometry: &Geometry, absmax: &[LayerAbsmax]) -> Engag
         totals: None,
         unit_scales: false,
         differs_from_native: !recipe.is_native(),
+        queries: None,
     }
 }
 
@@ -201,4 +203,57 @@ fn fixed_scales_need_a_calibration() {
             "{text}"
         );
     }
+}
+
+/// Five tokens of one head of 64 elements, two of them native: 128 bytes each, then 40 and 68.
+#[test]
+fn groups_first_tokens_and_queries_are_told() {
+    let recipe = Recipe::parse("k=int4,v=e4m3,q=e4m3,sink=2").unwrap();
+    let geometry = geometry(1, 1, 64);
+    let side = |bytes| ComponentTotals {
+        bytes,
+        elements: 320,
+        saturated: 0,
+        changed: 100,
+        scale_min: Some(0.001),
+        scale_max: Some(0.75),
+    };
+    let engagement = Engagement {
+        schema: ENGAGEMENT_SCHEMA.to_owned(),
+        recipe: recipe.spec(),
+        probe_tokens: 5,
+        layers: vec![LayerEngagement {
+            layer: 0,
+            k: side(2 * 128 + 3 * 40),
+            v: side(2 * 128 + 3 * 68),
+        }],
+        totals: None,
+        unit_scales: false,
+        differs_from_native: true,
+        queries: Some(QueryEngagement {
+            format: "e4m3".to_owned(),
+            probe_nll: 3.25,
+            native_probe_nll: 3.5,
+        }),
+    };
+    let storage = ExpectedStorage::new(&recipe, &geometry, None);
+    assert_eq!(storage.probe_lack(&engagement), None);
+    let lack = |spoil: fn(&mut Engagement)| {
+        let mut engagement = engagement.clone();
+        spoil(&mut engagement);
+        storage.probe_lack(&engagement).unwrap()
+    };
+    let as_without_sink = lack(|e| e.layers[0].v.bytes = 5 * 68);
+    assert!(
+        as_without_sink.contains("expected 460"),
+        "{as_without_sink}"
+    );
+    let without_scale = lack(|e| e.layers[0].k.scale_min = None);
+    assert!(without_scale.contains("no scale was read back"));
+    let unshown = lack(|e| e.queries = None);
+    assert!(unshown.contains("does not show that queries pass through e4m3"));
+    let same = lack(|e| e.queries.as_mut().unwrap().probe_nll = 3.5);
+    assert!(same.contains("leave the probe's likelihood as it is"));
+    let other = lack(|e| e.queries.as_mut().unwrap().format = "e5m2".to_owned());
+    assert!(other.contains("found queries that pass through e5m2"));
 }

@@ -30,6 +30,7 @@ fn engagement(scale: f32) -> Engagement {
         totals: None,
         unit_scales: false,
         differs_from_native: true,
+        queries: None,
     }
 }
 

@@ -4,6 +4,7 @@
 use half::{bf16, f16};
 use pulp::Simd;
 
+use super::packed::Packed;
 use super::{PAGE, Tally};
 use crate::backend::CacheLayer;
 use crate::backend::cpu::widen;
@@ -34,7 +35,7 @@ impl PlaneShape {
     }
 
     /// Where element `d` of a head vector lies.
-    fn index(self, side: Side, head: usize, lane: usize, d: usize) -> usize {
+    pub(super) fn index(self, side: Side, head: usize, lane: usize, d: usize) -> usize {
         match side {
             Side::Key => (head * self.head_dim + d) * PAGE + lane,
             Side::Value => (head * PAGE + lane) * self.head_dim + d,
@@ -62,6 +63,7 @@ pub struct Plane {
 enum Elements {
     Half(Box<[u16]>),
     Byte(Box<[u8]>),
+    Packed(Packed),
 }
 
 impl Plane {
@@ -72,6 +74,9 @@ impl Plane {
             Storage::Native(_) => (Elements::Half(vec![0; len].into()), 0),
             Storage::Fixed(..) => (Elements::Byte(vec![0; len].into()), 0),
             Storage::Dynamic(..) => (Elements::Byte(vec![0; len].into()), shape.kv_heads * PAGE),
+            Storage::Grouped(size, native) => {
+                (Elements::Packed(Packed::new(shape, size, native)), 0)
+            }
         };
         Plane {
             elements,
@@ -82,16 +87,17 @@ impl Plane {
     /// Bytes of elements and scales.
     pub fn bytes(&self) -> u64 {
         let elements = match &self.elements {
-            Elements::Half(elements) => size_of_val(&elements[..]),
-            Elements::Byte(elements) => size_of_val(&elements[..]),
+            Elements::Half(elements) => size_of_val(&elements[..]) as u64,
+            Elements::Byte(elements) => size_of_val(&elements[..]) as u64,
+            Elements::Packed(packed) => packed.bytes(),
         };
-        (elements + size_of_val(&self.scales[..])) as u64
+        elements + size_of_val(&self.scales[..]) as u64
     }
 
     /// Stores one token (`x` is `[kv_heads * head_dim]`).
     ///
     /// # Errors
-    /// The index of the first element that is not finite, or that native storage cannot hold.
+    /// The index of the first element that is not finite, or that the storage cannot hold.
     pub fn store(
         &mut self,
         side: Side,
@@ -100,10 +106,7 @@ impl Plane {
         lane: usize,
         x: &[f32],
     ) -> Result<Tally, usize> {
-        let mut tally = Tally {
-            stored: true,
-            ..Tally::default()
-        };
+        let mut tally = Tally::UNCHANGED;
         match (&mut self.elements, storage) {
             (Elements::Half(stored), Storage::Native(native)) => {
                 for (head, x) in x.chunks_exact(shape.head_dim).enumerate() {
@@ -128,15 +131,36 @@ impl Plane {
                     store_bytes(stored, at, (format, native, scale), x, &mut tally);
                 }
             }
+            (Elements::Packed(packed), Storage::Grouped(..)) => {
+                for (head, x) in x.chunks_exact(shape.head_dim).enumerate() {
+                    let stored = packed.store((side, shape), (head, lane), x, &mut tally);
+                    stored.map_err(|d| head * shape.head_dim + d)?;
+                }
+            }
             _ => unreachable!("a plane keeps the storage that it was made for"),
         }
         Ok(tally)
     }
 
-    /// The scale of a head vector; `None` for native storage.
-    pub fn scale(&self, storage: Storage, head: usize, lane: usize) -> Option<f32> {
+    /// Smallest and largest scale of a token; `None` for native storage.
+    pub fn scales(
+        &self,
+        storage: Storage,
+        shape: PlaneShape,
+        lane: usize,
+    ) -> (Option<f32>, Option<f32>) {
+        if let (Elements::Packed(packed), Storage::Grouped(..)) = (&self.elements, storage) {
+            let (low, high) = packed.scales(shape, lane);
+            return (Some(low), Some(high));
+        }
+        let scales = || (0..shape.kv_heads).filter_map(|head| self.scale(storage, head, lane));
+        (scales().reduce(f32::min), scales().reduce(f32::max))
+    }
+
+    /// The one scale of a head vector; `None` where there is none.
+    fn scale(&self, storage: Storage, head: usize, lane: usize) -> Option<f32> {
         match storage {
-            Storage::Native(_) => None,
+            Storage::Native(_) | Storage::Grouped(..) => None,
             Storage::Fixed(_, _, scale) => Some(scale),
             Storage::Dynamic(..) => Some(self.scales[head * PAGE + lane]),
         }
@@ -152,6 +176,10 @@ impl Plane {
         lane: usize,
         vector: &mut [f32],
     ) {
+        if let Elements::Packed(packed) = &self.elements {
+            packed.vector((side, shape), (head, lane), vector);
+            return;
+        }
         let scale = self.scale(storage, head, lane).unwrap_or(1.0);
         for (d, x) in vector.iter_mut().enumerate() {
             let at = shape.index(side, head, lane, d);
@@ -172,8 +200,12 @@ impl Plane {
     /// for values.
     #[inline(always)]
     pub fn decode<S: Simd>(&self, simd: S, side: Side, at: HeadOf, out: &mut [f32]) {
+        if let Elements::Packed(packed) = &self.elements {
+            packed.decode(simd, side, at, out);
+            return;
+        }
         match at.storage {
-            Storage::Native(_) => self.widen(at, 1.0, out),
+            Storage::Native(_) | Storage::Grouped(..) => self.widen(at, 1.0, out),
             Storage::Fixed(_, _, scale) => self.widen(at, scale, out),
             Storage::Dynamic(..) => {
                 self.widen(at, 1.0, out);
@@ -196,6 +228,7 @@ impl Plane {
                 widen::all(&e[range], out, widen::f16);
             }
             (Elements::Half(e), _) => widen::all(&e[range], out, widen::bf16),
+            (Elements::Packed(_), _) => unreachable!("groups are decoded as such"),
             (Elements::Byte(e), storage) => {
                 let stored = &e[range];
                 match storage.byte_format() {
@@ -213,6 +246,10 @@ impl Plane {
     /// Overwrites the tokens from `kept` on: NaN in native storage and in scales, the largest
     /// pattern in bytes.
     pub fn poison(&mut self, side: Side, shape: PlaneShape, kept: usize) {
+        if let Elements::Packed(packed) = &mut self.elements {
+            packed.poison(side, shape, kept);
+            return;
+        }
         for head in 0..shape.kv_heads {
             for lane in kept..PAGE {
                 if let Some(scale) = self.scales.get_mut(head * PAGE + lane) {
@@ -223,6 +260,7 @@ impl Plane {
                     match &mut self.elements {
                         Elements::Half(e) => e[at] = 0x7fff,
                         Elements::Byte(e) => e[at] = 0x7f,
+                        Elements::Packed(_) => unreachable!("poisoned as such"),
                     }
                 }
             }
@@ -256,7 +294,7 @@ fn check_finite(x: &[f32]) -> Result<(), usize> {
     x.iter().position(|x| !x.is_finite()).map_or(Ok(()), Err)
 }
 
-fn store_native(
+pub(super) fn store_native(
     stored: &mut [u16],
     at: impl Fn(usize) -> usize,
     native: NativeDtype,
@@ -277,13 +315,6 @@ fn finite_bits(bits: u16, infinity: u16) -> Option<u16> {
     (bits & 0x7fff < infinity).then_some(bits)
 }
 
-fn round_to_native(native: NativeDtype, x: f32) -> f32 {
-    match native {
-        NativeDtype::F16 => f16::from_f32(x).to_f32(),
-        NativeDtype::Bf16 => bf16::from_f32(x).to_f32(),
-    }
-}
-
 /// Stores a head vector as bytes, `at(d)` being where element `d` goes.
 fn store_bytes(
     stored: &mut [u8],
@@ -298,14 +329,14 @@ fn store_bytes(
         float8::quantise_slice(format, x, scale, &mut bytes);
         for (d, (&x, &byte)) in x.iter().zip(&bytes).enumerate() {
             let kept = float8::dequantise(format, byte, scale);
-            tally.changed += u32::from(kept != round_to_native(native, x));
+            tally.changed += u32::from(kept != native.round(x));
             tally.saturated += u32::from(float8::saturates(format, x, scale));
             stored[at(group * GROUP + d)] = byte;
         }
     }
 }
 
-fn widen_native(native: NativeDtype, bits: u16) -> f32 {
+pub(super) fn widen_native(native: NativeDtype, bits: u16) -> f32 {
     match native {
         NativeDtype::F16 => widen::f16(bits),
         NativeDtype::Bf16 => widen::bf16(bits),

@@ -1,13 +1,13 @@
 use crate::backend::conformance::{Shape, bits, noise, span};
 use crate::backend::cpu::{CpuBackend, CpuTensor};
 use crate::backend::{Backend, Purpose};
-use crate::recipe::{CacheShape, NativeDtype, bytes_per_token, cache_bytes};
+use crate::recipe::{CacheShape, NativeDtype, bytes_per_token, cache_bytes, sink_bytes};
 
 const SHAPE: Shape = Shape {
     layers: 1,
     heads: 4,
     kv_heads: 2,
-    head_dim: 40,
+    head_dim: 64,
 };
 
 fn tensor(seed: u64, rows: usize, width: usize) -> CpuTensor {
@@ -17,7 +17,14 @@ fn tensor(seed: u64, rows: usize, width: usize) -> CpuTensor {
 #[test]
 fn slots_that_hold_no_token_never_enter_arithmetic() {
     let backend = CpuBackend::new();
-    for recipe in ["native", "AD", "SF", "k=int8:dynamic,v=e5m2:dynamic"] {
+    for recipe in [
+        "native",
+        "AD",
+        "SF",
+        "k=int8:dynamic,v=e5m2:dynamic",
+        "k=int4,v=int4/64",
+        "k=e4m3,v=int4,sink=19",
+    ] {
         let run = |poison: bool| {
             let layout = SHAPE.layout(recipe, NativeDtype::F16);
             let mut cache = backend.cache(&layout).expect("a cache");
@@ -98,10 +105,20 @@ fn the_ledger_holds_the_bytes_that_memory_figures_give() {
         kv_heads: SHAPE.kv_heads as u32,
         head_dim: SHAPE.head_dim as u32,
     };
-    for recipe in ["native", "AF", "RD", "SD", "k=int8:fixed,v=native"] {
+    for recipe in [
+        "native",
+        "AF",
+        "RD",
+        "SD",
+        "k=int8:fixed,v=native",
+        "k=int4,v=int4/64",
+        "k=native,v=e4m3,sink=4",
+        "k=int4,v=e4m3,sink=33",
+    ] {
         let layout = SHAPE.layout(recipe, NativeDtype::Bf16);
         let mut cache = backend.cache(&layout).expect("a cache");
-        assert_eq!(ledger.held(Purpose::Cache), 0);
+        let beside = layout.slots as u64 * sink_bytes(&layout.recipe, &shape);
+        assert_eq!(ledger.held(Purpose::Cache), beside);
         let x = backend.tensor(50, SHAPE.kv_width()).expect("a tensor");
         assert!(ledger.held(Purpose::Staging) >= 50 * SHAPE.kv_width() as u64 * 4);
         for slot in 0..2 {
@@ -110,7 +127,8 @@ fn the_ledger_holds_the_bytes_that_memory_figures_give() {
                 .expect("storage");
         }
         // Fifty tokens are four pages.
-        let expected = cache_bytes(8, bytes_per_token(&layout.recipe, &shape));
+        let pages = cache_bytes(8, bytes_per_token(&layout.recipe, &shape));
+        let expected = pages.map(|pages| pages + beside);
         assert_eq!(Some(ledger.held(Purpose::Cache)), expected, "{recipe}");
         assert!(ledger.held(Purpose::Counters) > 0);
     }

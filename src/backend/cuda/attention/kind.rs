@@ -9,8 +9,8 @@ use crate::backend::cuda::compile::Unit;
 use crate::backend::cuda::device::{Device, Purpose, launch};
 use crate::backend::cuda::functions::Source;
 use crate::backend::cuda::plan::Job;
-use crate::backend::cuda::tensor::Format;
-use crate::recipe::NativeDtype;
+use crate::backend::storage::Storage;
+use crate::recipe::{ByteFormat, GroupSize, NativeDtype};
 
 /// Tokens of attention's tiles.
 const TILE: usize = 64;
@@ -40,15 +40,29 @@ pub enum Class {
     Float8 = 1,
     /// 8-bit integers.
     Integer8 = 2,
+    /// 4-bit integers in groups of 32.
+    Integer4 = 3,
+    /// 4-bit integers in groups of 64.
+    Integer4Wide = 4,
 }
 
-impl From<Format> for Class {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::F32 | Format::F16 | Format::Bf16 => Class::Native,
-            Format::E4m3 | Format::E5m2 => Class::Float8,
-            Format::Int8 => Class::Integer8,
+impl From<Storage> for Class {
+    fn from(storage: Storage) -> Self {
+        match storage {
+            Storage::Native(_) => Class::Native,
+            Storage::Grouped(GroupSize::Of32, _) => Class::Integer4,
+            Storage::Grouped(GroupSize::Of64, _) => Class::Integer4Wide,
+            Storage::Fixed(format, ..) | Storage::Dynamic(format, _) => match format {
+                ByteFormat::E4m3 | ByteFormat::E5m2 => Class::Float8,
+                ByteFormat::Int8 => Class::Integer8,
+            },
         }
+    }
+}
+
+impl Class {
+    fn is_grouped(self) -> bool {
+        matches!(self, Class::Integer4 | Class::Integer4Wide)
     }
 }
 
@@ -63,6 +77,15 @@ pub struct AttentionKind {
     pub exact: bool,
     /// Stored keys and values.
     pub stored: [Class; 2],
+    /// The first tokens are native where others are not.
+    pub sink: bool,
+}
+
+impl AttentionKind {
+    /// Whether elements of this class become operands tile by tile before they are multiplied.
+    fn stages(self, class: Class) -> bool {
+        class.is_grouped() || (self.sink && class != Class::Native)
+    }
 }
 
 /// Attention for one kind.
@@ -171,6 +194,7 @@ fn unit(kind: AttentionKind, many_warps: usize, hopper: bool) -> Unit {
         format!("EXACT={}", u8::from(kind.exact)),
         format!("K_CLASS={}", kind.stored[0] as i32),
         format!("V_CLASS={}", kind.stored[1] as i32),
+        format!("SINK={}", u8::from(kind.sink)),
         format!("DOWN_MANY={many_warps}"),
     ];
     if hopper {
@@ -181,7 +205,8 @@ fn unit(kind: AttentionKind, many_warps: usize, hopper: bool) -> Unit {
 
 /// Whether blocks of prompts with asynchronous tensor-core instructions exist for a kind.
 fn has_prompt(kind: AttentionKind, capability: (i32, i32)) -> bool {
-    capability == (9, 0) && !kind.exact && matches!(kind.head_dim, 64 | 128)
+    let staged = kind.stored.iter().any(|&class| kind.stages(class));
+    capability == (9, 0) && !kind.exact && !staged && matches!(kind.head_dim, 64 | 128)
 }
 
 /// Whether both kinds of tensor-core instructions give the same bits on this device: on noise over
@@ -213,24 +238,37 @@ fn byte_row(kind: AttentionKind) -> usize {
     }
 }
 
+/// Bytes of a row of elements that are staged, as they are copied.
+fn raw_row(kind: AttentionKind, class: Class) -> usize {
+    let width = kind.head_dim;
+    let bytes = match class {
+        Class::Native => 2 * width,
+        Class::Float8 | Class::Integer8 => width,
+        Class::Integer4 => width / 2 + width / 32 * 4,
+        Class::Integer4Wide => width / 2 + width / 64 * 4,
+    };
+    bytes.next_multiple_of(16)
+}
+
 fn parts(kind: AttentionKind) -> usize {
     1 + usize::from(kind.exact)
 }
 
-/// Two tiles as stored, queries and weights (where queries stay in registers, weights take their
+/// Two tiles as stored, one of operands where elements are staged, queries and weights (where queries stay in registers, weights take their
 /// place), largest scores, scales of two tiles, addresses of two spans, four jobs.
 fn few_shared(kind: AttentionKind) -> usize {
-    let row = |class| match class {
-        Class::Native => operand_row(kind),
-        Class::Float8 | Class::Integer8 => byte_row(kind),
+    let side = |class| match class {
+        Class::Native => 2 * operand_row(kind),
+        _ if kind.stages(class) => 2 * raw_row(kind, class) + operand_row(kind),
+        _ => 2 * byte_row(kind),
     };
-    let tile = TILE * kind.stored.map(row).iter().sum::<usize>();
+    let tiles = TILE * kind.stored.map(side).iter().sum::<usize>();
     let (queries, weights) = (operand_row(kind), (TILE + 8) * 2);
     let both = match kind.head_dim <= 128 {
         true => queries.max(weights),
         false => queries + weights,
     };
-    2 * tile
+    tiles
         + parts(kind) * WARP_ROWS * both
         + 4 * WARP_ROWS * 4
         + 2 * STORED_SCALES_BYTES
@@ -243,7 +281,8 @@ fn few_shared(kind: AttentionKind) -> usize {
 fn many_shared(kind: AttentionKind, warps: usize) -> usize {
     let side = |class| match class {
         Class::Native => 2 * TILE * operand_row(kind),
-        Class::Float8 | Class::Integer8 => TILE * (2 * byte_row(kind) + operand_row(kind)),
+        _ if kind.stages(class) => TILE * (2 * raw_row(kind, class) + operand_row(kind)),
+        _ => TILE * (2 * byte_row(kind) + operand_row(kind)),
     };
     parts(kind) * WARP_ROWS * warps * operand_row(kind)
         + kind.stored.map(side).iter().sum::<usize>()
@@ -291,6 +330,7 @@ pub fn embedded_units(head_dims: &[usize]) -> Vec<Unit> {
                         native,
                         exact,
                         stored,
+                        sink: false,
                     };
                     units.extend(embedded_warps(kind).map(|warps| unit(kind, warps, false)));
                 }
@@ -300,44 +340,8 @@ pub fn embedded_units(head_dims: &[usize]) -> Vec<Unit> {
     units
 }
 
-/// Kinds that tests compile.
 #[cfg(test)]
-pub mod testing {
-    use super::*;
-
-    const CLASSES: [Class; 3] = [Class::Native, Class::Float8, Class::Integer8];
-
-    /// Every pair of classes beside heads of 128, and every other width, format and precision
-    /// beside some pair.
-    pub fn units(capability: (i32, i32), shared_limit: usize) -> Vec<Unit> {
-        let pair = |turn: usize| [CLASSES[turn % 3], CLASSES[turn / 3 % 3]];
-        let mut kinds: Vec<AttentionKind> = (0..9)
-            .map(|turn| AttentionKind {
-                head_dim: 128,
-                native: NativeDtype::F16,
-                exact: false,
-                stored: pair(turn),
-            })
-            .collect();
-        for head_dim in [24, 64, 96, 128, 256] {
-            for native in [NativeDtype::F16, NativeDtype::Bf16] {
-                for exact in [false, true] {
-                    kinds.push(AttentionKind {
-                        head_dim,
-                        native,
-                        exact,
-                        stored: pair(kinds.len()),
-                    });
-                }
-            }
-        }
-        let of = |kind: AttentionKind| {
-            let warps = many_warps(kind, shared_limit)?;
-            Some(unit(kind, warps, has_prompt(kind, capability)))
-        };
-        kinds.into_iter().filter_map(of).collect()
-    }
-}
+pub mod testing;
 
 #[cfg(test)]
 mod tests {
@@ -349,6 +353,7 @@ mod tests {
             native: NativeDtype::F16,
             exact,
             stored: [Class::Native; 2],
+            sink: false,
         }
     }
 

@@ -1,9 +1,10 @@
 //! Where the components of each layer lie in a page.
 
 use super::PAGE;
-use crate::backend::CacheLayer;
 use crate::backend::cuda::tensor::Format;
 use crate::backend::storage::Storage;
+use crate::backend::{BackendError, CacheLayer};
+use crate::recipe::GroupSize;
 
 /// One component of one layer; layout as in the kernels.
 #[repr(C)]
@@ -17,15 +18,49 @@ pub struct SideLayout {
     /// Offset of inline scales in a page.
     pub scales: u32,
     counts: u32,
+    /// Offset in a slot's room for its first tokens.
+    sink: u32,
 }
 
-/// Where each component of each layer lies in a page, and the page's bytes of stored elements and
-/// of counters.
-pub fn lay_out(
-    storages: &[[Storage; 2]],
-    layers: &[CacheLayer],
-) -> (Vec<[SideLayout; 2]>, usize, usize) {
-    let (mut stored, mut counts) = (0, 0);
+/// Where each component of each layer lies, and the bytes of what they lie in.
+pub struct Layout {
+    /// Keys and values per layer.
+    pub sides: Vec<[SideLayout; 2]>,
+    /// Bytes of a page's elements and scales.
+    pub stored: usize,
+    /// Bytes of a page's counters.
+    pub counts: usize,
+    /// Bytes of a slot's first tokens.
+    pub sink: usize,
+}
+
+/// Number of a storage's format in the kernels.
+fn number(storage: Storage) -> i32 {
+    match storage {
+        Storage::Grouped(GroupSize::Of32, _) => 6,
+        Storage::Grouped(GroupSize::Of64, _) => 7,
+        other => Format::of_storage(other) as i32,
+    }
+}
+
+/// Checks that kernels hold the head vectors of every layer.
+///
+/// # Errors
+/// [`BackendError::Unsupported`].
+pub fn check_layers(layers: &[CacheLayer]) -> Result<(), BackendError> {
+    let attention = layers.iter().filter(|layer| layer.recurrent.is_none());
+    let runs = |dim: &usize| dim.is_multiple_of(8) && (8..=256).contains(dim);
+    match attention.map(|layer| layer.head_dim).find(|dim| !runs(dim)) {
+        None => Ok(()),
+        Some(head_dim) => Err(BackendError::Unsupported(format!(
+            "head_dim {head_dim}: the cuda worker has multiples of 8 up to 256"
+        ))),
+    }
+}
+
+/// Lays out a page, and `sink_tokens` native tokens of a slot.
+pub fn lay_out(storages: &[[Storage; 2]], layers: &[CacheLayer], sink_tokens: usize) -> Layout {
+    let (mut stored, mut counts, mut sink) = (0, 0, 0);
     let take = |from: &mut usize, bytes: usize| {
         let first = *from;
         *from += bytes;
@@ -33,34 +68,44 @@ pub fn lay_out(
     };
     let mut sides = Vec::with_capacity(storages.len());
     for (layer, shape) in storages.iter().zip(layers) {
-        let vectors = shape.kv_heads * PAGE;
+        let CacheLayer {
+            kv_heads, head_dim, ..
+        } = *shape;
+        let vectors = kv_heads * PAGE;
         let elements = layer.map(|storage| {
-            let width = if matches!(storage, Storage::Native(_)) {
-                2
-            } else {
-                1
+            let bytes = match storage {
+                Storage::Native(_) => 2 * head_dim,
+                Storage::Fixed(..) | Storage::Dynamic(..) => head_dim,
+                Storage::Grouped(size, _) => size.stored_bytes(head_dim as u64) as usize,
             };
-            take(&mut stored, vectors * shape.head_dim * width)
+            take(&mut stored, vectors * bytes)
         });
         let mut side = |which: usize| {
             let (dynamic, scale) = match layer[which] {
-                Storage::Native(_) => (false, 1.0),
+                Storage::Native(_) | Storage::Grouped(..) => (false, 1.0),
                 Storage::Fixed(_, _, scale) => (false, scale),
                 Storage::Dynamic(..) => (true, 1.0),
             };
-            let quantised = !matches!(layer[which], Storage::Native(_));
+            let quantised = !layer[which].is_native();
+            let first_tokens = usize::from(quantised) * sink_tokens;
             SideLayout {
-                format: Format::of_storage(layer[which]) as i32,
+                format: number(layer[which]),
                 dynamic: i32::from(dynamic),
                 scale,
                 elements: elements[which],
                 scales: take(&mut stored, if dynamic { vectors * 4 } else { 0 }),
                 counts: take(&mut counts, if quantised { vectors * 4 } else { 0 }),
+                sink: take(&mut sink, 2 * first_tokens * kv_heads * head_dim),
             }
         };
         sides.push([side(0), side(1)]);
     }
-    (sides, stored, counts)
+    Layout {
+        sides,
+        stored,
+        counts,
+        sink,
+    }
 }
 
 #[cfg(test)]
@@ -68,7 +113,9 @@ mod tests {
     use super::*;
     use crate::backend::CacheLayout;
     use crate::backend::storage;
-    use crate::recipe::{CacheShape, NativeDtype, Recipe, bytes_per_token, cache_bytes};
+    use crate::recipe::{
+        CacheShape, NativeDtype, Recipe, bytes_per_token, cache_bytes, sink_bytes,
+    };
     use crate::schema::LayerAbsmax;
 
     const LAYERS: usize = 3;
@@ -86,7 +133,7 @@ mod tests {
             "int8:fixed",
             "int8:dynamic",
         ];
-        let mut texts = vec!["k=int8:dynamic,v=e4m3:fixed,skip-layers=0".to_owned()];
+        let mut texts = vec!["k=int8:dynamic,v=e4m3:fixed,sink=5,skip-layers=0".to_owned()];
         for k in sides {
             texts.extend(sides.map(|v| format!("k={k},v={v}")));
         }
@@ -94,7 +141,7 @@ mod tests {
         parsed.collect()
     }
 
-    fn page(recipe: &Recipe, kv_heads: usize, head_dim: usize) -> (Vec<[SideLayout; 2]>, [u64; 2]) {
+    fn laid_out(recipe: &Recipe, kv_heads: usize, head_dim: usize) -> Layout {
         let layout = CacheLayout {
             layers: vec![CacheLayer::new(kv_heads, head_dim); LAYERS],
             native: NativeDtype::Bf16,
@@ -103,9 +150,8 @@ mod tests {
             recipe: recipe.clone(),
             absmax: Some(vec![LayerAbsmax { k: 3.0, v: 2.0 }; LAYERS]),
         };
-        let storages = storage::of_layers(&layout, "cuda").unwrap();
-        let (sides, stored, counts) = lay_out(&storages, &layout.layers);
-        (sides, [stored as u64, counts as u64])
+        let storages = storage::of_layers(&layout).unwrap();
+        lay_out(&storages, &layout.layers, recipe.sink as usize)
     }
 
     #[test]
@@ -120,8 +166,16 @@ mod tests {
                 kv_heads: kv_heads as u32,
                 head_dim: head_dim as u32,
             };
-            for recipe in recipes() {
-                let (sides, [stored, _]) = page(&recipe, kv_heads, head_dim);
+            let groups = match head_dim % 64 {
+                0 => &["k=int4,v=int4/64,sink=7", "k=int4/64,v=e4m3"][..],
+                32 => &["k=native,v=int4"],
+                _ => &[],
+            };
+            let groups = groups.iter().map(|text| Recipe::parse(text).unwrap());
+            for recipe in recipes().into_iter().chain(groups) {
+                let found = laid_out(&recipe, kv_heads, head_dim);
+                let (sides, stored) = (&found.sides, found.stored as u64);
+                assert_eq!(found.sink as u64, sink_bytes(&recipe, &shape));
                 let place = format!("{} at {kv_heads} heads of {head_dim}", recipe.name);
                 let per_token = bytes_per_token(&recipe, &shape);
                 for count in [1, 7, 18_188] {
@@ -134,7 +188,8 @@ mod tests {
                 pages += 1;
             }
         }
-        assert_eq!(pages, 25 * 50);
+        // Of five widths three are whole groups of 64, one of 32.
+        assert_eq!(pages, 25 * 50 + 5 * (3 * 2 + 1));
     }
 
     #[test]
@@ -143,7 +198,10 @@ mod tests {
             let [a, r] = [a, r].map(|name| Recipe::parse(name).unwrap());
             for head_dim in HEAD_DIMS {
                 for kv_heads in KV_HEADS {
-                    let bytes = |recipe| page(recipe, kv_heads, head_dim).1;
+                    let bytes = |recipe| {
+                        let found = laid_out(recipe, kv_heads, head_dim);
+                        (found.stored, found.counts)
+                    };
                     assert_eq!(bytes(&a), bytes(&r), "{kv_heads} heads of {head_dim}");
                 }
             }

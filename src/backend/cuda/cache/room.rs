@@ -18,7 +18,7 @@ pub struct CacheRoom {
     page: usize,
     /// Pages that are allocated at once.
     slab: usize,
-    /// Bytes of the table of pages and of recurrent states.
+    /// Bytes of the table of pages, of the slots' first tokens and of recurrent states.
     beside: usize,
     /// Pages that the slots can hold together.
     most: usize,
@@ -30,13 +30,15 @@ impl CacheRoom {
     /// # Errors
     /// [`BackendError::Unsupported`] names what the recipe asks for and this worker lacks.
     pub fn new(layout: &CacheLayout) -> Result<Self, BackendError> {
-        let storages = storage::of_layers(layout, "cuda")?;
-        let (_, stored, counts) = lay_out(&storages, &layout.layers);
+        let storages = storage::of_layers(layout)?;
+        let laid_out = lay_out(&storages, &layout.layers, layout.recipe.sink as usize);
+        let (stored, counts) = (laid_out.stored, laid_out.counts);
         let most = layout.slots * layout.slot_tokens.div_ceil(PAGE);
         Ok(CacheRoom {
             page: stored + counts,
             slab: slab_pages(stored),
-            beside: state_bytes(layout).saturating_add(most * size_of::<Page>()),
+            beside: state_bytes(layout)
+                .saturating_add(most * size_of::<Page>() + layout.slots * laid_out.sink),
             most,
         })
     }

@@ -14,6 +14,7 @@ impl CudaCache {
         token: usize,
     ) -> Result<[Vec<f32>; 2], BackendError> {
         use crate::recipe::float8;
+        use crate::recipe::int4::Parameters;
         let page = self.slots[slot].pages[token / PAGE];
         let bytes = self.pool.read(page)?;
         let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
@@ -38,6 +39,16 @@ impl CudaCache {
                     Storage::Dynamic(format, _) => {
                         let scale = f32::from_le_bytes(word(side.scales as usize + 4 * vector));
                         float8::dequantise(format, bytes[at + vector * width + d], scale)
+                    }
+                    Storage::Grouped(size, native) => {
+                        let stored = size.stored_bytes(width as u64) as usize;
+                        let at = at + vector * stored;
+                        let [a, b, c, e] = word(at + width / 2 + d / size.elements() * 4);
+                        let parameters = Parameters {
+                            scale: u16::from_le_bytes([a, b]),
+                            minimum: u16::from_le_bytes([c, e]),
+                        };
+                        parameters.dequantise(native, bytes[at + d / 2] >> (d % 2 * 4) & 15)
                     }
                 }
             };

@@ -1,10 +1,10 @@
 // Causal attention over stored bytes with tensor cores: what both kinds of blocks share.
 //
-// Compiled for one head width (HD), one 16-bit format of operands (BF16), one precision and one
-// class of stored elements per side (K_CLASS, V_CLASS). With EXACT set, queries and weights enter
-// the tensor cores as a sum of two 16-bit numbers, which leaves no more than f32's own rounding;
-// without, they are rounded to 16 bits once. Stored bytes become 16-bit operands exactly; scales
-// are applied in f32.
+// Compiled for one head width (HD), one 16-bit format of operands (BF16), one precision, one class of
+// stored elements per side (K_CLASS, V_CLASS), with native first tokens or without (SINK). With EXACT
+// set, queries and weights enter the tensor cores as a sum of two 16-bit numbers, which leaves no more
+// than f32's own rounding; without, they are rounded to 16 bits once. Stored elements become 16-bit
+// operands exactly (what groups hold is defined as such a number); other scales are applied in f32.
 //
 // A sequence is cut into spans of SPAN tokens and those into tiles of TILE tokens, at fixed
 // positions. A span is summed tile after tile by online softmax, spans are merged in order. The
@@ -19,6 +19,10 @@
 // scales; the sum of plain weights divides the scale out again. A vector of zeros is stored with
 // the negative scale ZEROS_SCALE: it has none to speak of, and takes part at one far below any other's,
 // so that it does not decide which of the others' weights 16 bits can hold.
+//
+// Native first tokens have the scale 1. So that the others' scales, fixed ones included, do not lie so
+// far below it that 16 bits no longer hold their weights, staged values take over the power of two in
+// their scales: what is left of a usual scale lies between 1 and 2.
 
 #define HDP ((HD + 15) / 16 * 16)
 #define TILE 64
@@ -32,8 +36,19 @@
 #define NATIVE 0
 #define FLOAT8 1
 #define INTEGER8 2
-#define K_BYTES (K_CLASS != NATIVE)
-#define V_BYTES (V_CLASS != NATIVE)
+#define INTEGER4 3       // groups of 32
+#define INTEGER4_WIDE 4  // groups of 64
+// Sides whose elements become operands tile by tile before they are multiplied: those in groups, and
+// quantised ones where the first tokens are native (SINK).
+#define K_STAGED (K_CLASS >= INTEGER4 || (SINK && K_CLASS != NATIVE))
+#define V_STAGED (V_CLASS >= INTEGER4 || (SINK && V_CLASS != NATIVE))
+// One-byte elements that are widened on their way to the tensor cores.
+#define K_BYTES (K_CLASS != NATIVE && !K_STAGED)
+#define V_BYTES (V_CLASS != NATIVE && !V_STAGED)
+// Whether vectors have scales that are applied in f32.
+#define SCALED(class) ((class) == FLOAT8 || (class) == INTEGER8)
+// Stored bytes of a head vector.
+#define WIDTH_OF(class) ((class) == NATIVE ? HD * 2 : (class) == INTEGER4 ? HD / 2 + HD / 32 * 4 : (class) == INTEGER4_WIDE ? HD / 2 + HD / 64 * 4 : HD)
 
 // A block of members and one of its spans: slot, first member, members, first long row or -1,
 // largest position, span, first position that any member sees.
@@ -51,8 +66,10 @@ struct Attention {
   const int2* rows;                      // slot, position
   const int* members;                    // rows of the tensor, block after block
   const Job* jobs;
+  u64 sink, sink_bytes;                  // [slots] of sink_bytes: the first sink_tokens tokens
   int heads, kv_heads, spans, q_format, out_format;
   int window;                            // tokens that a query sees, its own included; at most 2^30
+  int sink_tokens;
   float factor;                          // log2(e) / what scores are divided by
   Side k, v;
 };
@@ -63,6 +80,10 @@ DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p);
 DEV void copy_async(void* to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
 }
+// The same for 4 bytes.
+DEV void copy_async_quarter(void* to, const void* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
+}
 // The same for 8 bytes.
 DEV void copy_async_half(void* to, const void* from, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" :: "r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
@@ -72,6 +93,16 @@ DEV void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 DEV u16 to_operand(float x) { return f32_to_half(OPERAND, x); }
 DEV float from_operand(u16 h) { return half_to_f32(OPERAND, h); }
+// Two operands times two.
+DEV u32 times(u32 x, u32 y) {
+  u32 d;
+#if BF16
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(x), "r"(y), "r"(0x80008000u));
+#else
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(x), "r"(y));
+#endif
+  return d;
+}
 // Two numbers as operands, `low` in the lower half.
 DEV u32 to_operands(float low, float high) {
   u32 d;
@@ -163,22 +194,45 @@ DEV float inverse_of(float scale) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : 
 // Scales of a tile: what a score is multiplied by, and the logarithm and inverse of value scales.
 struct Scales { float key[TILE], shift[TILE], inverse[TILE]; };
 
-DEV float fetch_scale(const Side& side, const Page* pages, int head, int token, int last) {
-  if (!side.dynamic || token > last) return 1.f;
-  return ((const float*)(pages[token / PAGE].stored + side.scales))[head * PAGE + token % PAGE];
+// Scale of a token whose stored one, where there is any, is `stored`.
+DEV float scale_at(const Attention& a, const Side& side, int token, float stored) {
+  if (SINK && token < a.sink_tokens) return 1.f;
+  return side.dynamic ? stored : SINK ? side.scale : 1.f;
 }
-DEV float unscaled(const Side& side) { return side.format >= FORMAT_E4M3 && !side.dynamic ? side.scale : 1.f; }
+// Exponent of a scale that staged elements take over, as far as they stay within 16 bits.
+DEV int taken_over(int format, float scale) {
+  int exponent = (int)(__float_as_uint(fabsf(scale)) >> 23) - 127, most = format == FORMAT_E4M3 ? 7 : format == FORMAT_INT8 ? 9 : 0;
+  return max(-14, min(exponent, most));
+}
+DEV float power_of_two(int exponent) { return __uint_as_float((u32)(127 + exponent) << 23); }
+// What is left of a value's scale for its weight.
+DEV float value_scale_at(const Attention& a, int token, float stored) {
+  float scale = scale_at(a, a.v, token, stored);
+  if (!SINK || !SCALED(V_CLASS) || token < a.sink_tokens) return scale;
+  return scale * power_of_two(-taken_over(a.v.format, scale));
+}
+DEV float fetch_scale(const Attention& a, const Side& side, const Page* pages, int head, int token, int last) {
+  if (token > last) return 1.f;
+  bool stored = side.dynamic && !(SINK && token < a.sink_tokens);
+  return scale_at(a, side, token, stored ? ((const float*)(pages[token / PAGE].stored + side.scales))[head * PAGE + token % PAGE] : 1.f);
+}
+// What no token's scale holds.
+DEV float unscaled(const Side& side) { return !SINK && side.format >= FORMAT_E4M3 && !side.dynamic ? side.scale : 1.f; }
+// Whether scales differ from token to token.
+DEV bool keys_change(const Attention& a) { return SCALED(K_CLASS) && (SINK || a.k.dynamic); }
+DEV bool values_change(const Attention& a) { return SCALED(V_CLASS) && (SINK || a.v.dynamic); }
 // One side's scale of a tile's token: threads 0 to 63 read and put those of keys, 64 to 127 those of
 // values.
 DEV float read_scale(const Attention& a, const Page* pages, int head, int token0, int last, int thread) {
-  return fetch_scale(thread < TILE ? a.k : a.v, pages, head, token0 + thread % TILE, last);
+  return fetch_scale(a, thread < TILE ? a.k : a.v, pages, head, token0 + thread % TILE, last);
 }
-DEV void put_scale(const Attention& a, Scales* to, int thread, float scale) {
+DEV void put_scale(const Attention& a, Scales* to, int thread, float scale, int token0) {
   if (thread < TILE) {
-    to->key[thread] = a.factor * (a.k.dynamic ? fabsf(scale) : unscaled(a.k));
+    to->key[thread] = a.factor * (keys_change(a) ? fabsf(scale) : unscaled(a.k));
   } else {
-    to->shift[thread % TILE] = a.v.dynamic ? shift_of(scale) : 0.f;
-    to->inverse[thread % TILE] = a.v.dynamic ? inverse_of(scale) : 1.f;
+    scale = value_scale_at(a, token0 + thread % TILE, scale);
+    to->shift[thread % TILE] = values_change(a) ? shift_of(scale) : 0.f;
+    to->inverse[thread % TILE] = values_change(a) ? inverse_of(scale) : 1.f;
   }
 }
 

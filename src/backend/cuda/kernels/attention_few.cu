@@ -12,6 +12,10 @@
 #define BYTE_STRIDE (HDP / 16 % 2 ? HDP : HDP + 16)            // bytes per row of one-byte elements, likewise
 #define K_ROW (K_BYTES ? BYTE_STRIDE : STRIDE * 2)
 #define V_ROW (V_BYTES ? BYTE_STRIDE : STRIDE * 2)
+// Bytes per row as it is copied: of what is staged, whole 16 bytes.
+#define RAW_ROW(class) ((WIDTH_OF(class) + 15) / 16 * 16)
+#define K_COPIED (K_STAGED ? RAW_ROW(K_CLASS) : K_ROW)
+#define V_COPIED (V_STAGED ? RAW_ROW(V_CLASS) : V_ROW)
 #define WEIGHTS (TILE + 8)                                     // halves per row of weights
 #define KEPT (HDP <= 128)                                      // queries stay in registers
 // Weights lie behind queries, or where queries were that stay in registers.
@@ -41,7 +45,7 @@ DEV void multiply(float c[4], const u32 a[4], u32 b0, u32 b1) {
 // beyond `last` becomes zero: whatever bytes are there never enter arithmetic. `pages` are the
 // addresses of the tile's pages.
 template <int THREADS, int WIDTH, int ROW> DEV void fetch(const u64* pages, u32 elements, int head, int token0, int last, char* to) {
-  const int PIECE = WIDTH % 16 ? 8 : 16, PIECES = WIDTH / PIECE;  // per token
+  const int PIECE = WIDTH % 8 ? 4 : WIDTH % 16 ? 8 : 16, PIECES = WIDTH / PIECE;  // per token
   const int COUNT = TILE * PIECES;
   int thread = threadIdx.x;
 #pragma unroll
@@ -52,11 +56,52 @@ template <int THREADS, int WIDTH, int ROW> DEV void fetch(const u64* pages, u32 
     u64 from = pages[stored ? token / PAGE : 0] + elements + ((u64)head * PAGE + token % PAGE) * WIDTH + c * PIECE;
     char* at = to + token * ROW + c * PIECE;
     if (PIECE == 16) copy_async(at, (const void*)from, stored ? 16 : 0);
-    else copy_async_half(at, (const void*)from, stored ? 8 : 0);
+    else if (PIECE == 8) copy_async_half(at, (const void*)from, stored ? 8 : 0);
+    else copy_async_quarter(at, (const void*)from, stored ? 4 : 0);
   }
 }
 
-#define FEW_TILE (TILE * (K_ROW + V_ROW))
+// Operands of one side of the tile at `token0`, whose stored bytes lie in `raw`: rows of STRIDE in the
+// order of elements, zeros beyond `last`. First tokens are read where they lie, and values beside them
+// take over a part of their scales.
+template <int THREADS, int CLASS, bool VALUES> DEV void stage(const Attention& a, const Side& side, int slot, int head, int token0, int last, const char* raw, char* tile) {
+  const int PIECES = HDP / 8, GROUP = CLASS == INTEGER4 ? 32 : 64;
+#pragma unroll 2
+  for (int i = threadIdx.x; i < TILE * PIECES; i += THREADS) {
+    int own = i / PIECES, d = i % PIECES * 8, token = token0 + own;
+    const char* row = raw + own * RAW_ROW(CLASS);
+    uint4 x;
+    x.x = x.y = x.z = x.w = 0;
+    if (d < HD && token <= last) {
+      if (SINK && token < a.sink_tokens) {
+        u64 first = a.sink + slot * a.sink_bytes + side.sink;
+        x = *(const uint4*)(first + (((i64)token * a.kv_heads + head) * HD + d) * 2);
+      } else if (CLASS >= INTEGER4) {
+        u32 codes = *(const u32*)(row + d / 2), parameters = *(const u32*)(row + HD / 2 + d / GROUP * 4);
+        float scale = f16_to_f32((u16)parameters), minimum = f16_to_f32((u16)(parameters >> 16));
+        u32 pairs[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          pairs[j] = to_operands(int4_value(codes >> j * 8 & 15, scale, minimum), int4_value(codes >> (j * 8 + 4) & 15, scale, minimum));
+        x.x = pairs[0]; x.y = pairs[1]; x.z = pairs[2]; x.w = pairs[3];
+      } else {
+        uint2 b = *(const uint2*)(row + d), low = widen<CLASS>(side.format, b.x), high = widen<CLASS>(side.format, b.y);
+        if (VALUES) {
+          float scale = fetch_scale(a, side, a.table + (i64)slot * a.max_pages, head, token, last);
+          u32 power = to_operand(power_of_two(taken_over(side.format, scale)));
+          power |= power << 16;
+          low.x = times(low.x, power); low.y = times(low.y, power);
+          high.x = times(high.x, power); high.y = times(high.y, power);
+        }
+        x.x = low.x; x.y = low.y; x.z = high.x; x.w = high.y;
+      }
+    }
+    *(uint4*)(tile + (own * STRIDE + d) * 2) = x;
+  }
+}
+
+#define FEW_TILE (TILE * (K_COPIED + V_COPIED))
+#define FEW_STAGED (TILE * STRIDE * 2)
 
 // Scales of a tile as they are stored.
 struct FewScales { float key[TILE], value[TILE]; };
@@ -97,7 +142,8 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
   const int THREADS = 128, ROWS = 16;
   extern __shared__ uint4 memory[];
   char* tiles = (char*)memory;                                        // [FEW_STAGES] of keys, then values
-  char* queries = tiles + FEW_STAGES * FEW_TILE;                      // [PARTS][ROWS][STRIDE] halves
+  char* staged = tiles + FEW_STAGES * FEW_TILE;                       // operands of keys, then values, that are staged
+  char* queries = staged + (K_STAGED + V_STAGED) * FEW_STAGED;        // [PARTS][ROWS][STRIDE] halves
   char* weights_at = queries + PARTS * ROWS * WEIGHTS_BEHIND * 2;     // [PARTS][ROWS][WEIGHTS] halves
   float* tops = (float*)(queries + PARTS * ROWS * BOTH * 2);          // [4][ROWS], largest scores, at the end weights
   FewScales* scales = (FewScales*)(tops + 4 * ROWS);                  // [FEW_STAGES]
@@ -105,16 +151,19 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
   Job* jobs = (Job*)(addresses + 2 * (SPAN / PAGE));                  // [4]
 
   int thread = threadIdx.x, across = thread >> 5, lane = thread & 31, group = a.heads / a.kv_heads;
-  bool changing_keys = K_BYTES && a.k.dynamic, changing_values = V_BYTES && a.v.dynamic;
+  bool changing_keys = keys_change(a), changing_values = values_change(a);
   float key_unit = a.factor * unscaled(a.k);
+  // Nothing reads what no copy wrote. Without these stores the compiler (NVRTC 13.0, sm_90) keeps more
+  // in registers and spills up to 52 bytes a thread in the loop over tiles, with them 0 to 8.
+  for (int i = thread; i < FEW_STAGES * 2 * TILE; i += THREADS) ((float*)scales)[i] = 1.f;
   if (HD < HDP)
     for (int i = thread; i < FEW_STAGES * TILE; i += THREADS) {
       char* tile = tiles + i / TILE * FEW_TILE;
       for (int d = HD; d < HDP; d++) {
         if (K_BYTES) tile[i % TILE * K_ROW + d] = 0;
-        else ((u16*)(tile + i % TILE * K_ROW))[d] = 0;
-        if (V_BYTES) tile[TILE * K_ROW + i % TILE * V_ROW + d] = 0;
-        else ((u16*)(tile + TILE * K_ROW + i % TILE * V_ROW))[d] = 0;
+        else if (!K_STAGED) ((u16*)(tile + i % TILE * K_ROW))[d] = 0;
+        if (V_BYTES) tile[TILE * K_COPIED + i % TILE * V_ROW + d] = 0;
+        else if (!V_STAGED) ((u16*)(tile + TILE * K_COPIED + i % TILE * V_ROW))[d] = 0;
       }
     }
   // Tiles and turns that this block began; tiles, scales and addresses take two places in turns.
@@ -123,8 +172,8 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
     char* to = tiles + at % FEW_STAGES * FEW_TILE;
     const u64* from = pages + tile * (TILE / PAGE);
     int token0 = t.token0 + tile * TILE;
-    fetch<THREADS, HD * (K_BYTES ? 1 : 2), K_ROW>(from, a.k.elements, t.head, token0, t.last, to);
-    fetch<THREADS, HD * (V_BYTES ? 1 : 2), V_ROW>(from, a.v.elements, t.head, token0, t.last, to + TILE * K_ROW);
+    fetch<THREADS, WIDTH_OF(K_CLASS), K_COPIED>(from, a.k.elements, t.head, token0, t.last, to);
+    fetch<THREADS, WIDTH_OF(V_CLASS), V_COPIED>(from, a.v.elements, t.head, token0, t.last, to + TILE * K_COPIED);
     if (changing_keys || changing_values) fetch_scales(a, from, t.head, token0, t.last, scales + at % FEW_STAGES);
   };
   int turn = blockIdx.x, all = job_count * a.kv_heads;
@@ -187,7 +236,18 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
       }
       copies_end();
       const char* keys = tiles + begun % FEW_STAGES * FEW_TILE;
-      const char* values = keys + TILE * K_ROW;
+      const char* values = keys + TILE * K_COPIED;
+      int first = token0 + tile * TILE;
+      if (K_STAGED) {
+        stage<THREADS, K_CLASS, false>(a, a.k, job.slot, head, first, last, keys, staged);
+        keys = staged;
+      }
+      if (V_STAGED) {
+        char* to = staged + K_STAGED * FEW_STAGED;
+        stage<THREADS, V_CLASS, true>(a, a.v, job.slot, head, first, last, values, to);
+        values = to;
+      }
+      if (K_STAGED || V_STAGED) __syncthreads();
       const FewScales* of_tile = scales + begun % FEW_STAGES;
       int live = last - token0 - tile * TILE;                           // last token of the tile that is stored
 
@@ -247,10 +307,12 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
           inverse[n].x = inverse[n].y = 1.f;
           if (changing_keys) {
             float2 scale = *(const float2*)(of_tile->key + t);
+            scale.x = scale_at(a, a.k, first + t, scale.x); scale.y = scale_at(a, a.k, first + t + 1, scale.y);
             key.x = key_unit * fabsf(scale.x); key.y = key_unit * fabsf(scale.y);
           }
           if (changing_values) {
             float2 scale = *(const float2*)(of_tile->value + t);
+            scale.x = value_scale_at(a, first + t, scale.x); scale.y = value_scale_at(a, first + t + 1, scale.y);
             shift.x = shift_of(scale.x); shift.y = shift_of(scale.y);
             inverse[n].x = t <= live ? inverse_of(scale.x) : 0.f; inverse[n].y = t < live ? inverse_of(scale.y) : 0.f;
           }

@@ -160,7 +160,7 @@ DEV void copy_tiles(const Attention& a, const Job& job, int head, Shared* shared
     if (!K_BYTES) copy_native(a.k.elements, own, head, tile * TILE, last, stage->keys, thread);
     if (!V_BYTES) copy_native(a.v.elements, own, head, tile * TILE, last, stage->values, thread);
     if (changing) {
-      put_scale(a, &shared->scales[at], thread, scale_read);
+      put_scale(a, &shared->scales[at], thread, scale_read, tile * TILE);
       scale_read = read_scale(a, pages, head, (tile + 1) * TILE, last, thread);
     }
     own = tile_pages(pages, (tile + 1) * TILE, last);

@@ -1,8 +1,9 @@
 // Blocks of 16 * DOWN_MANY query rows of one key/value head over one span, a warp for each 16: prompts.
 
 #define TILE_BYTES (TILE * STRIDE * 2)
-#define RAW_BYTES (TILE * BYTE_STRIDE)
-#define SIDE_BYTES(bytes) ((bytes) ? 2 * RAW_BYTES + TILE_BYTES : 2 * TILE_BYTES)  // two raw tiles and a widened one, or two
+#define K_RAW (TILE * K_COPIED)
+#define V_RAW (TILE * V_COPIED)
+#define SIDE_BYTES(stored, raw) ((stored) ? 2 * (raw) + TILE_BYTES : 2 * TILE_BYTES)  // two raw tiles and a widened one, or two
 // Blocks that should share a multiprocessor: more hide each other's waits, as long as registers
 // suffice.
 #define MANY_BLOCKS (HD <= 128 && !EXACT ? 2 : 1)
@@ -26,15 +27,15 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
   extern __shared__ uint4 memory[];
   char* queries = (char*)memory;                              // [PARTS][ROWS][STRIDE] halves
   char* keys = queries + PARTS * ROWS * STRIDE * 2;
-  char* values = keys + SIDE_BYTES(K_BYTES);
-  Scales* scales = (Scales*)(values + SIDE_BYTES(V_BYTES));
+  char* values = keys + SIDE_BYTES(K_CLASS != NATIVE, K_RAW);
+  Scales* scales = (Scales*)(values + SIDE_BYTES(V_CLASS != NATIVE, V_RAW));
   u64* addresses = (u64*)(scales + 1);                        // [SPAN / PAGE]
 
   const Job job = a.jobs[blockIdx.x];
   int head = blockIdx.y, group = a.heads / a.kv_heads, last = job.last;
   const Page* pages = a.table + (i64)job.slot * a.max_pages;
   int thread = threadIdx.x, down = thread >> 5, lane = thread & 31;
-  bool changing = a.k.dynamic || a.v.dynamic;
+  bool changing = keys_change(a) || values_change(a);
   int token0 = first_token(job), end = last / TILE + 1, most = (job.span + 1) * TILES;
   int count = (end < most ? end : most) - token0 / TILE;
 
@@ -44,16 +45,16 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
     for (int i = thread; i < 2 * TILE; i += THREADS)
       for (int d = HD; d < HDP; d++) {
         if (K_BYTES) keys[i * BYTE_STRIDE + d] = 0;
-        else ((u16*)keys)[i * STRIDE + d] = 0;
+        else if (!K_STAGED) ((u16*)keys)[i * STRIDE + d] = 0;
         if (V_BYTES) values[i * BYTE_STRIDE + d] = 0;
-        else ((u16*)values)[i * STRIDE + d] = 0;
+        else if (!V_STAGED) ((u16*)values)[i * STRIDE + d] = 0;
       }
   __syncthreads();
   auto start = [&](int tile) {
     int stage = tile & 1;
     const u64* from = addresses + tile * (TILE / PAGE);
-    fetch<THREADS, HD * (K_BYTES ? 1 : 2), K_ROW>(from, a.k.elements, head, token0 + tile * TILE, last, keys + stage * TILE * K_ROW);
-    fetch<THREADS, HD * (V_BYTES ? 1 : 2), V_ROW>(from, a.v.elements, head, token0 + tile * TILE, last, values + stage * TILE * V_ROW);
+    fetch<THREADS, WIDTH_OF(K_CLASS), K_COPIED>(from, a.k.elements, head, token0 + tile * TILE, last, keys + stage * K_RAW);
+    fetch<THREADS, WIDTH_OF(V_CLASS), V_COPIED>(from, a.v.elements, head, token0 + tile * TILE, last, values + stage * V_RAW);
   };
   start(0);
   copies_end();
@@ -83,24 +84,27 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
   float largest0 = LOWEST, largest1 = LOWEST, weights0[4] = {0.f, 0.f, 0.f, 0.f}, weights1[4] = {0.f, 0.f, 0.f, 0.f};
 
   for (int tile = 0; tile < count; tile++) {
-    int stage = tile & 1;
+    int turn = tile & 1;
     copies_wait();
     __syncthreads();
     if (tile + 1 < count) {
       start(tile + 1);
       copies_end();
     }
-    const char* tile_keys = keys + (K_BYTES ? 2 * RAW_BYTES : stage * TILE_BYTES);
-    const char* tile_values = values + (V_BYTES ? 2 * RAW_BYTES : stage * TILE_BYTES);
-    if (K_BYTES) convert<THREADS, true>(a.k.format, keys + stage * RAW_BYTES, keys + 2 * RAW_BYTES);
-    if (V_BYTES) convert<THREADS, false>(a.v.format, values + stage * RAW_BYTES, values + 2 * RAW_BYTES);
+    const char* tile_keys = keys + (K_CLASS != NATIVE ? 2 * K_RAW : turn * TILE_BYTES);
+    const char* tile_values = values + (V_CLASS != NATIVE ? 2 * V_RAW : turn * TILE_BYTES);
+    int first = token0 + tile * TILE;
+    if (K_BYTES) convert<THREADS, true>(a.k.format, keys + turn * K_RAW, keys + 2 * K_RAW);
+    if (V_BYTES) convert<THREADS, false>(a.v.format, values + turn * V_RAW, values + 2 * V_RAW);
+    if (K_STAGED) stage<THREADS, K_CLASS, false>(a, a.k, job.slot, head, first, last, keys + turn * K_RAW, keys + 2 * K_RAW);
+    if (V_STAGED) stage<THREADS, V_CLASS, true>(a, a.v, job.slot, head, first, last, values + turn * V_RAW, values + 2 * V_RAW);
     if (changing) {
 #pragma unroll
       for (int i = 0; i < SCALES; i++)
-        if (thread + i * THREADS < 2 * TILE) put_scale(a, scales, thread + i * THREADS, scale_read[i]);
+        if (thread + i * THREADS < 2 * TILE) put_scale(a, scales, thread + i * THREADS, scale_read[i], first);
       read_scales(tile + 1);
     }
-    if (K_BYTES || V_BYTES) __syncthreads();
+    if (K_CLASS != NATIVE || V_CLASS != NATIVE) __syncthreads();
 
     float s[8][4];
 #pragma unroll

@@ -20,6 +20,8 @@ typedef long long i64;
 #define FORMAT_E4M3 3
 #define FORMAT_E5M2 4
 #define FORMAT_INT8 5
+#define FORMAT_INT4 6       // groups of 32
+#define FORMAT_INT4_WIDE 7  // groups of 64
 
 // Tokens of a cache page.
 #define PAGE 16
@@ -30,9 +32,13 @@ struct Page { u64 stored; u64 counts; };
 
 // One component of one layer: number format, whether every vector has its own scale, the fixed
 // scale otherwise, and byte offsets within a page: elements [kv_heads][16][head_dim], scales
-// [kv_heads][16] (dynamic scales only), counters [kv_heads][16] (quantised components only).
+// [kv_heads][16] (dynamic scales only), counters [kv_heads][16] (quantised components only). Where
+// elements have 4 bits, a head vector is head_dim / 2 bytes of codes (two elements each, the first in
+// the lower half) and, per group, an FP16 scale and an FP16 minimum. `sink` is the byte offset, in a
+// slot's room for its first tokens, of their elements [tokens][kv_heads][head_dim] in the native format
+// (quantised components only).
 #define ZEROS_SCALE (-8.6736174e-19f)  // stored as the scale of a vector of zeros, which is 1: -2^-60; see attention
-struct Side { int format; int dynamic; float scale; u32 elements; u32 scales; u32 counts; };
+struct Side { int format; int dynamic; float scale; u32 elements; u32 scales; u32 counts; u32 sink; };
 
 DEV float f16_to_f32(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
 DEV u16 f32_to_f16(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
@@ -121,6 +127,12 @@ DEV void put8(void* out, int format, i64 i, const float v[8]) {
     *(uint4*)((u16*)out + i) = h;
   }
 }
+
+// The conversion rule of recipe::int4.
+#define INT4_LARGEST 65504.f
+DEV int group_of(int format) { return format == FORMAT_INT4 ? 32 : 64; }
+DEV int packed_bytes(int format, int head_dim) { return head_dim / 2 + head_dim / group_of(format) * 4; }
+DEV float int4_value(u32 code, float scale, float minimum) { return fminf(fmaf((float)code, scale, minimum), INT4_LARGEST); }
 
 DEV bool is_finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
 

@@ -1,5 +1,5 @@
-// Writing keys and values into pages, and reading back what a slot holds. The conversion rule is
-// that of recipe::float8: byte = convert(x / scale) to nearest even, saturating; value =
+// Writing keys and values into pages, and reading back what a slot holds. The conversion rules are
+// those of recipe::int4 and recipe::float8: byte = convert(x / scale) to nearest even, saturating; value =
 // decode(byte) * scale; scale = absmax / largest, 1 for a zero vector, never subnormal.
 
 #define SMALLEST_NORMAL 1.17549435e-38f
@@ -59,6 +59,8 @@ struct Store {
   int turned;                           // half of the elements that rotary turns, an even number
   Side side[2];
   u64* broken;                          // first number that cannot be stored; see report()
+  u64 sink, sink_bytes;                 // [slots] of sink_bytes: the first sink_tokens tokens
+  int sink_tokens;
 };
 
 // A head vector in the registers of a warp: lane l holds, for i < COUNT and p = 2 * l + 64 * i, two
@@ -103,40 +105,100 @@ DEV bool is_broken(int format, u32 pair) {
   return (pair & exponent) == exponent || (pair >> 16 & exponent) == exponent;
 }
 
-// Reports the elements that are not finite as they are stored: in `format` where that has 16 bits.
+// Reports the elements that cannot be stored: not finite (in `format` where that has 16 bits), or
+// beyond what groups hold.
 template <int COUNT> DEV void report_broken(const Store& s, int which, int row, int head, int lane, int format, const HeadVector<COUNT>& v) {
 #pragma unroll
   for (int i = 0; i < COUNT; i++)
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       float x = v.x[i][j];
-      if (!is_finite(format <= FORMAT_BF16 ? half_to_f32(format, f32_to_half(format, x)) : x))
-        report(s.broken, s.layer, row, which, head * s.head_dim + element_of(i, j, s.head_dim / 2, s.turned, lane), x);
+      bool held = format >= FORMAT_INT4 ? fabsf(x) <= INT4_LARGEST : is_finite(format <= FORMAT_BF16 ? half_to_f32(format, f32_to_half(format, x)) : x);
+      if (!held) report(s.broken, s.layer, row, which, head * s.head_dim + element_of(i, j, s.head_dim / 2, s.turned, lane), x);
     }
+}
+
+DEV u16 f16_below(float x) { u16 h; asm("cvt.rm.f16.f32 %0, %1;" : "=h"(h) : "f"(x)); return h; }
+DEV u16 f16_above(float x) { u16 h; asm("cvt.rp.f16.f32 %0, %1;" : "=h"(h) : "f"(x)); return h; }
+
+// Stores a head vector, which lies in `x`, in groups of 4-bit elements; returns the number of changed
+// elements.
+DEV u32 store_groups(const Store& s, int format, const float* x, u8* to, int lane) {
+  int group = group_of(format), dim = s.head_dim;
+  u32 count = 0;
+  for (int g = 0; g < dim / group; g++) {
+    float own[2];
+    own[0] = x[g * group + lane];
+    own[1] = group == 64 ? x[g * group + 32 + lane] : own[0];
+    float low = -warp_max(-fminf(own[0], own[1])), high = warp_max(fmaxf(own[0], own[1]));
+    u16 minimum_bits = f16_below(low + 0.f);
+    float minimum = f16_to_f32(minimum_bits), step = (high - minimum) / 15.f;
+    u16 scale_bits = f16_above(step > 0.f ? step : 1.f);
+    float scale = f16_to_f32(scale_bits);
+#pragma unroll
+    for (int part = 0; part < 2; part++) {
+      if (part * 32 >= group) break;
+      u32 code = (u32)fminf(fmaxf(rintf((own[part] - minimum) / scale), 0.f), 15.f);
+      float back = half_to_f32(s.native, f32_to_half(s.native, int4_value(code, scale, minimum)));
+      count += back != half_to_f32(s.native, f32_to_half(s.native, own[part])) ? 1u : 0u;
+      u32 next = __shfl_down_sync(WARP, code, 1);
+      if ((lane & 1) == 0) to[(g * group + part * 32 + lane) / 2] = (u8)(code | next << 4);
+    }
+    if (lane == 0) ((u32*)(to + dim / 2))[g] = (u32)scale_bits | (u32)minimum_bits << 16;
+  }
+  return count;
+}
+
+// A head vector in shared memory, element after element; a row per warp of a block.
+template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, float (*rows)[256], int half, int turned, int lane) {
+  float* to = rows[threadIdx.x >> 5];
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < COUNT; i++)
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      if (2 * lane + 64 * i < half) to[element_of(i, j, half, turned, lane)] = v.x[i][j];
+  __syncwarp();
+  return to;
 }
 
 // Stores a head vector of one side (0: keys, 1: values).
 template <int COUNT> DEV void store_vector(const Store& s, int which, int row, int head, int lane, const HeadVector<COUNT>& v) {
+  __shared__ float rows[8][256];
   const Side side = which ? s.side[1] : s.side[0];  // an index would move both to memory
   int2 place = s.rows[row];
   Page page = s.table[(i64)place.x * s.max_pages + place.y / PAGE];
   int vector = head * PAGE + place.y % PAGE, half = s.head_dim / 2;
-  if (side.format == FORMAT_F16 || side.format == FORMAT_BF16) {
+  bool in_sink = place.y < s.sink_tokens && side.format > FORMAT_BF16;
+  int format = in_sink ? s.native : side.format;
+  if (format == FORMAT_F16 || format == FORMAT_BF16) {
     u16* to = (u16*)(page.stored + side.elements) + (i64)vector * s.head_dim;
+    if (in_sink) {
+      to = (u16*)(s.sink + place.x * s.sink_bytes + side.sink) + ((i64)place.y * s.kv_heads + head) * s.head_dim;
+      if (lane == 0) ((u32*)(page.counts + side.counts))[vector] = 0;
+    }
     bool broken = false;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
       int p = 2 * lane + 64 * i;
       if (p >= half) continue;
-      u32 first = pack2(side.format, v.x[i][0], v.x[i][1]), second = pack2(side.format, v.x[i][2], v.x[i][3]);
-      broken = broken || is_broken(side.format, first) || is_broken(side.format, second);
+      u32 first = pack2(format, v.x[i][0], v.x[i][1]), second = pack2(format, v.x[i][2], v.x[i][3]);
+      broken = broken || is_broken(format, first) || is_broken(format, second);
       *(u32*)(to + first_of(p, s.turned)) = first;
       *(u32*)(to + second_of(p, s.turned, half)) = second;
     }
-    if (broken) report_broken(s, which, row, head, lane, side.format, v);
+    if (broken) report_broken(s, which, row, head, lane, format, v);
     return;
   }
   report_broken(s, which, row, head, lane, side.format, v);
+  u32 count = 0;  // changed elements, and saturated ones from bit 16 on
+  if (side.format >= FORMAT_INT4) {
+    u8* to = (u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, s.head_dim);
+    count = store_groups(s, side.format, spread_vector(v, rows, half, s.turned, lane), to, lane);
+    for (int m = 16; m; m >>= 1) count += __shfl_xor_sync(WARP, count, m);
+    if (lane == 0) ((u32*)(page.counts + side.counts))[vector] = count;
+    return;
+  }
   float scale = side.scale;
   if (side.dynamic) {
     float absmax = 0.f;
@@ -149,7 +211,6 @@ template <int COUNT> DEV void store_vector(const Store& s, int which, int row, i
     if (lane == 0) ((float*)(page.stored + side.scales))[vector] = absmax == 0.f ? ZEROS_SCALE : scale;
   }
   u8* to = (u8*)(page.stored + side.elements) + (i64)vector * s.head_dim;
-  u32 count = 0;  // changed elements, and saturated ones from bit 16 on
 #pragma unroll
   for (int i = 0; i < COUNT; i++) {
     int p = 2 * lane + 64 * i;
@@ -167,6 +228,41 @@ template <int COUNT> DEV void store_vector(const Store& s, int which, int row, i
   }
   for (int m = 16; m; m >>= 1) count += __shfl_xor_sync(WARP, count, m);
   if (lane == 0) ((u32*)(page.counts + side.counts))[vector] = count;
+}
+
+// Passes a head vector through a one-byte format under a scale of its own; one with a number that is
+// not finite stays as it is.
+template <int COUNT> DEV void round_vector(int format, HeadVector<COUNT>& v) {
+  float absmax = 0.f;
+  bool broken = false;
+#pragma unroll
+  for (int i = 0; i < 4 * COUNT; i++) {
+    absmax = fmaxf(absmax, fabsf(v.x[i >> 2][i & 3]));
+    broken = broken || !is_finite(v.x[i >> 2][i & 3]);
+  }
+  if (__any_sync(WARP, broken)) return;
+  float scale = scale_of(format, warp_max(absmax));
+#pragma unroll
+  for (int i = 0; i < 4 * COUNT; i++) {
+    float& x = v.x[i >> 2][i & 3];
+    x = decode(format, encode(format, x / scale)) * scale;
+  }
+}
+
+// Passes head vectors through a one-byte format, in place. A warp per head vector.
+KERNEL(256) round_queries(float* x, i64 vectors, int head_dim, int format) {
+  i64 item = (i64)blockIdx.x * 8 + (threadIdx.x >> 5);
+  int lane = threadIdx.x & 31, half = head_dim / 2;
+  if (item >= vectors) return;
+  HeadVector<2> v = load_vector<2>(x, FORMAT_F32, item * head_dim, half, half, lane);
+  round_vector(format, v);
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    int p = 2 * lane + 64 * i;
+    if (p >= half) continue;
+    put2(x, FORMAT_F32, item * head_dim + p, v.x[i][0], v.x[i][1]);
+    put2(x, FORMAT_F32, item * head_dim + half + p, v.x[i][2], v.x[i][3]);
+  }
 }
 
 // A warp per head vector; grid: (row, side, head) / 8.
@@ -188,6 +284,7 @@ struct Heads {
   const float* k_cos; const float* k_sin;           // and for keys
   void* q;                                          // [rows, heads * head_dim] in q_format
   int format, q_format, heads; float eps;
+  int queries;                                      // one-byte format that queries pass through, or 0
   Store store;
 };
 
@@ -230,13 +327,20 @@ template <int COUNT> DEV void split_vector(const Heads& h, int format, int q_for
       x[0] = a0 * c.x - b0 * s.x; x[1] = a1 * c.y - b1 * s.y;
       x[2] = b0 * c.x + a0 * s.x; x[3] = b1 * c.y + a1 * s.y;
     }
-    if (is_query) {
-      i64 to = ((i64)row * h.heads + head) * dim;
-      put2(h.q, q_format, to + first_of(p, turned), x[0], x[1]);
-      put2(h.q, q_format, to + second_of(p, turned, half), x[2], x[3]);
-    }
   }
-  if (!is_query) store_vector(h.store, 0, row, head - h.heads, lane, v);
+  if (!is_query) {
+    store_vector(h.store, 0, row, head - h.heads, lane, v);
+    return;
+  }
+  if (h.queries) round_vector(h.queries, v);
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) {
+    int p = 2 * lane + 64 * i;
+    if (p >= half) continue;
+    i64 to = ((i64)row * h.heads + head) * dim;
+    put2(h.q, q_format, to + first_of(p, turned), v.x[i][0], v.x[i][1]);
+    put2(h.q, q_format, to + second_of(p, turned, half), v.x[i][2], v.x[i][3]);
+  }
 }
 
 // Adds the bias, norms and rotates queries and keys, writes queries and stores keys and values. A
@@ -254,6 +358,8 @@ struct Slot {
   const Side* sides;      // [layers][2]
   const int* tokens;      // [layers]
   const int2* shapes;     // [layers], heads and elements per head vector
+  u64 sink;               // the slot's first tokens
+  int native, sink_tokens;
 };
 
 struct Totals { u64 saturated; u64 changed; float scale_min; float scale_max; };
@@ -269,16 +375,24 @@ KERNEL(256) slot_totals(Slot s, Totals* out) {
   if (threadIdx.x == 0) { saturated = 0; changed = 0; low = __int_as_float(0x7f800000); high = 0.f; }
   __syncthreads();
   const Side side = s.sides[blockIdx.x];
-  int kv_heads = s.shapes[blockIdx.x / 2].x;
+  int kv_heads = s.shapes[blockIdx.x / 2].x, head_dim = s.shapes[blockIdx.x / 2].y;
   i64 vectors = (i64)s.tokens[blockIdx.x / 2] * kv_heads;
   u64 mine = 0;
   if (side.format >= FORMAT_E4M3)
     for (i64 i = threadIdx.x; i < vectors; i += 256) {
       int position = (int)(i / kv_heads), vector = (int)(i % kv_heads) * PAGE + position % PAGE;
       Page page = s.table[position / PAGE];
+      if (position < s.sink_tokens) continue;
       u32 count = ((const u32*)(page.counts + side.counts))[vector];
       mine += (u64)(count & 0xffffu) | (u64)(count >> 16) << 32;
-      if (side.dynamic) {
+      if (side.format >= FORMAT_INT4) {
+        const u8* from = (const u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, head_dim);
+        for (int g = 0; g < head_dim / group_of(side.format); g++) {
+          float scale = f16_to_f32((u16)((const u32*)(from + head_dim / 2))[g]);
+          atomic_min(&low, scale);
+          atomic_max(&high, scale);
+        }
+      } else if (side.dynamic) {
         float scale = ((const float*)(page.stored + side.scales))[vector];
         if (scale < 0.f) scale = 1.f;
         atomic_min(&low, scale);
@@ -307,7 +421,16 @@ KERNEL(256) slot_absmax(Slot s, float* out) {
       int head = i / head_dim, d = i % head_dim, vector = head * PAGE + position % PAGE;
       i64 at = (i64)vector * head_dim + d;
       float x;
-      if (side.format < FORMAT_E4M3) {
+      if (position < s.sink_tokens && side.format >= FORMAT_E4M3) {
+        const u16* from = (const u16*)(s.sink + side.sink) + ((i64)position * kv_heads + head) * head_dim;
+        x = half_to_f32(s.native, from[d]);
+      } else if (side.format >= FORMAT_INT4) {
+        const u8* from = (const u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, head_dim);
+        u32 parameters = ((const u32*)(from + head_dim / 2))[d / group_of(side.format)];
+        u32 code = from[d / 2] >> d % 2 * 4 & 15;
+        float exact = int4_value(code, f16_to_f32((u16)parameters), f16_to_f32((u16)(parameters >> 16)));
+        x = half_to_f32(s.native, f32_to_half(s.native, exact));
+      } else if (side.format < FORMAT_E4M3) {
         x = half_to_f32(side.format, ((const u16*)(page.stored + side.elements))[at]);
       } else {
         float scale = side.dynamic ? ((const float*)(page.stored + side.scales))[vector] : side.scale;

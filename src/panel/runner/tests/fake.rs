@@ -247,6 +247,7 @@ fn engagement(setup: &ArmSetup, absmax: &[LayerAbsmax]) -> Engagement {
         totals: None,
         unit_scales: false,
         differs_from_native: !setup.recipe.is_native(),
+        queries: None,
     }
 }
 
@@ -291,6 +292,7 @@ fn model() -> ModelIdentity {
             vocab_size: 100,
             context: 64,
             native_dtype: "f16".to_owned(),
+            recurrent_layers: Vec::new(),
         },
     }
 }
