@@ -94,3 +94,93 @@ fn shape(fields: Fields<'_>) -> Result<RecurrentLayer, ModelError> {
     }
     Ok(shape)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::parse_config;
+    use crate::model::{Family, ModelConfig, ModelError};
+
+    fn with(changes: Value) -> Result<ModelConfig, ModelError> {
+        let mut text = json!({
+            "model_type": "qwen3_5_text", "hidden_size": 64, "intermediate_size": 96,
+            "num_hidden_layers": 8, "hidden_act": "silu", "attn_output_gate": true,
+            "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 1,
+        });
+        let map = text.as_object_mut().unwrap();
+        map.extend(changes.as_object().unwrap().clone());
+        let whole = json!({"model_type": "qwen3_5", "torch_dtype": "bfloat16",
+            "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": text});
+        parse_config("config.json", whole.to_string().as_bytes())
+    }
+
+    /// Numbers of the layers with attention.
+    fn attention(config: &ModelConfig) -> Vec<usize> {
+        let layers = config.layers.iter().enumerate();
+        layers
+            .filter_map(|(number, layer)| layer.recurrent.is_none().then_some(number))
+            .collect()
+    }
+
+    #[test]
+    fn a_sparse_config_has_the_defaults_of_the_9b() {
+        let config = with(json!({})).unwrap();
+        assert_eq!(config.family, Family::Qwen35);
+        assert_eq!(config.text_part_of.as_deref(), Some("qwen3_5"));
+        assert_eq!(attention(&config), [3, 7]);
+        let [recurrent, layer] = [config.layers[0], config.layers[3]];
+        assert_eq!((layer.heads, layer.kv_heads, layer.head_dim), (16, 4, 256));
+        assert_eq!(config.ropes[0].rotated(256), 64);
+        assert!(config.qk_norm && config.attention_gate && config.norms_less_one);
+        let bytes = recurrent.recurrent.unwrap().bytes();
+        assert_eq!(bytes, [32 * 128 * 128 * 4, 8192 * 3 * 2]);
+        assert_eq!(recurrent.kv_width(), 0);
+        assert_eq!(config.geometry().recurrent_layers, [0, 1, 2, 4, 5, 6]);
+    }
+
+    #[test]
+    fn layers_are_those_of_the_list_or_the_interval() {
+        let every_other = with(json!({"full_attention_interval": 2})).unwrap();
+        assert_eq!(attention(&every_other), [1, 3, 5, 7]);
+        let listed = with(json!({"num_hidden_layers": 2,
+            "layer_types": ["full_attention", "linear_attention"]}));
+        assert_eq!(attention(&listed.unwrap()), [0]);
+    }
+
+    #[test]
+    fn what_is_not_applied_is_refused_and_what_is_wrong_is_named() {
+        for (changes, named) in [
+            (
+                json!({"attn_output_gate": false}),
+                "attn_output_gate = false",
+            ),
+            (json!({"mamba_ssm_dtype": "bfloat16"}), "mamba_ssm_dtype = "),
+            (json!({"hidden_act": "gelu_pytorch_tanh"}), "hidden_act = "),
+            (json!({"num_experts": 64}), "num_experts = 64"),
+            (json!({"attention_bias": true}), "attention_bias = true"),
+            (
+                json!({"num_hidden_layers": 1, "layer_types": ["sliding_attention"]}),
+                "layer_types = ",
+            ),
+        ] {
+            let text = with(changes).unwrap_err().to_string();
+            let start = format!("config.json: unsupported: {named}");
+            assert!(text.starts_with(&start), "{text}");
+        }
+        for changes in [
+            json!({"full_attention_interval": 0}),
+            json!({"layer_types": ["full_attention"]}),
+            json!({"linear_num_value_heads": 24}),
+            json!({"linear_num_key_heads": 0}),
+            json!({"linear_value_head_dim": 1u64 << 40}),
+            json!({"partial_rotary_factor": 0.01}),
+        ] {
+            let result = with(changes.clone());
+            assert!(
+                matches!(result, Err(ModelError::Invalid { .. })),
+                "{changes}: {result:?}"
+            );
+        }
+    }
+}
