@@ -78,16 +78,35 @@ fn a_model_that_runs_says_what_it_takes() {
 /// What no worker runs is named with its place; the rest of its report stands.
 #[test]
 fn a_model_that_is_refused_says_why_and_what_it_would_keep() {
-    let report = report(3, "fixtures/configs/qwen3.8-27b.json");
-    let model = &report["model"];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    let text = std::fs::read_to_string("fixtures/configs/qwen3.8-27b.json").unwrap();
+    let keeps_its_states = |report: &Value| {
+        let model = &report["model"];
+        assert_eq!(model["layers"][0]["kind"], "recurrent");
+        assert_eq!(model["recipes"][0]["recurrent_bytes"], 153_944_064);
+        let native = &model["recipes"][0];
+        assert_eq!(native["cache_bytes"], 65_536 * 8192);
+        model.clone()
+    };
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config["model_type"] = "qwen3_5_moe".into();
+    std::fs::write(&path, config.to_string()).unwrap();
+    let model = keeps_its_states(&report(3, path.to_str().unwrap()));
     assert_eq!(model["runs"], false);
     let refused = model["refused"].as_str().unwrap();
-    let expected = "qwen3.8-27b.json: unsupported: model_type = \"qwen3_5\"";
+    let expected = "config.json: unsupported: model_type = \"qwen3_5_moe\"";
     assert!(refused.contains(expected), "{refused}");
-    assert_eq!(model["layers"][0]["kind"], "recurrent");
-    assert_eq!(model["recipes"][0]["recurrent_bytes"], 153_944_064);
-    let native = &model["recipes"][0];
-    assert_eq!(native["cache_bytes"], 65_536 * 8192);
+    // The same without experts, and with what a decoder needs, runs.
+    config["model_type"] = "qwen3_5".into();
+    config["dtype"] = "bfloat16".into();
+    config["text_config"]["intermediate_size"] = 17_408.into();
+    std::fs::write(&path, config.to_string()).unwrap();
+    let model = keeps_its_states(&report(0, path.to_str().unwrap()));
+    assert_eq!(
+        (&model["runs"], &model["family"]),
+        (&true.into(), &"qwen3_5".into())
+    );
     // A config that lacks what a decoder needs cannot be read as one.
     let mut kvassay = Command::cargo_bin("kvassay").unwrap();
     let arguments = ["doctor", "--model", "fixtures/configs/qwen3-8b.json"];

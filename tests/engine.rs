@@ -6,6 +6,7 @@
 mod support;
 
 use kvassay::backend::cpu::CpuBackend;
+use kvassay::backend::cuda::CudaBackend;
 use kvassay::backend::{Backend, CacheLayout, CacheRow, TensorData};
 use kvassay::engine::{
     Engine, EngineError, GenerateRequest, Generation, LocalEngine, Score, ScoreRequest,
@@ -63,7 +64,7 @@ fn largest(logits: &[f32]) -> u32 {
 
 #[test]
 fn generation_takes_the_largest_logit_at_every_step() {
-    for family in [Family::Llama, Family::Qwen2, Family::Qwen3] {
+    for family in [Family::Llama, Family::Qwen2, Family::Qwen3, Family::Qwen35] {
         let mut engine = tiny(family, &[]);
         engine
             .open_arm(&setup("native", &[], layout(2, 5)))
@@ -282,7 +283,7 @@ fn bad_cases_fail_alone() {
 
 /// Requests of which only the second holds token 7, run together and one by one on an engine
 /// that cannot compute that token.
-fn only_token_7_fails(mut engine: LocalEngine<Oracle>, word: &str) {
+fn only_token_7_fails<B: Backend>(mut engine: LocalEngine<B>, word: &str) {
     let without = |seed| Noise(seed).ids(8, 7);
     let requests: Vec<GenerateRequest> = [without(1), vec![1, 2, 7], without(2)]
         .into_iter()
@@ -337,6 +338,41 @@ fn a_key_that_is_not_finite_concerns_its_own_sequence() {
     f32s(&mut weights, "model.embed_tokens.weight")[7 * config.hidden_size] = f32::NAN;
     let engine = engines::engine(&config, &weights, Oracle::default(), &[7]);
     only_token_7_fails(engine, "layer 0");
+}
+
+/// Token 7 overflows behind the recurrent layers: the states of the others have taken the pass in when
+/// its values turn out to be more than halves hold.
+#[test]
+fn recurrent_states_survive_a_pass_that_fails() {
+    fn check<B: Backend>(backend: impl Fn() -> B) {
+        let config = models::config(Family::Qwen35);
+        let mut weights = models::weights(&config, SEED);
+        f32s(&mut weights, "model.embed_tokens.weight")[7 * config.hidden_size] = 1e4;
+        f32s(&mut weights, "model.layers.3.input_layernorm.weight")[0] = 1.0;
+        f32s(&mut weights, "model.layers.3.self_attn.v_proj.weight")[0] = 15_000.0;
+        let engine = engines::engine(&config, &weights, backend(), &[7]);
+        only_token_7_fails(engine, "layer 3");
+    }
+    check(CpuBackend::new);
+    if CudaBackend::new(0).is_ok() {
+        check(|| CudaBackend::new(0).unwrap());
+    }
+}
+
+/// An engine of a model with recurrent layers ignores drafts, and says so.
+#[test]
+fn recurrent_layers_take_no_drafts() {
+    let mut engine = tiny(Family::Qwen35, &[]);
+    engine
+        .open_arm(&setup("native", &[], layout(2, 8)))
+        .unwrap();
+    assert!(!engine.takes_drafts() && tiny(Family::Qwen3, &[]).takes_drafts());
+    let plain = generate(&mut engine, &[prompt(9, 12)]);
+    let drafted = GenerateRequest {
+        draft: vec![5; 12],
+        ..prompt(9, 12)
+    };
+    assert_eq!(generate(&mut engine, &[drafted]), plain);
 }
 
 /// Token 7 overflows in the MLP of the last layer: its keys and values are sound, its logits not.

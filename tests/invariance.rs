@@ -21,7 +21,7 @@ use support::engines::{self, Log, generate, layout, score, setup};
 use support::models::{self, Noise};
 use support::oracle::Oracle;
 
-const FAMILIES: [Family; 3] = [Family::Llama, Family::Qwen2, Family::Qwen3];
+const FAMILIES: [Family; 4] = [Family::Llama, Family::Qwen2, Family::Qwen3, Family::Qwen35];
 
 const RECIPES: [&str; 14] = [
     "native",

@@ -16,7 +16,7 @@ use kvassay::recipe::Recipe;
 use support::fixture::{self, Expected};
 use support::oracle::Oracle;
 
-const MODELS: [&str; 12] = [
+const MODELS: [&str; 14] = [
     "gemma3",
     "llama",
     "llama-linear",
@@ -29,6 +29,8 @@ const MODELS: [&str; 12] = [
     "qwen2",
     "qwen3",
     "qwen3-window",
+    "qwen3_5",
+    "qwen3_5-whole",
 ];
 
 /// The same decoder with weights that are stored as codes (`fixtures/parity/make_quantised.py`).
@@ -148,15 +150,22 @@ fn oracle_agrees_with_an_unmodified_forward_pass() {
 
 /// Both sides round keys and values to the native cache format. Where a key differs in its last
 /// f32 bit, the two sides may round it to neighbours, a step of 2^-11 (2^-8 in BF16): the largest
-/// difference is that of the token whose attention hangs on such a key.
+/// difference is that of the token whose attention hangs on such a key. Recurrent layers round every
+/// input of their convolutions so, and norm what the states give, however small: what a neighbour
+/// changes there is seen in many tokens.
 fn agrees_with_a_native_cache<B: Backend>(backend: impl Fn() -> B, limit: f64) {
     for name in models() {
         let expected = fixture::expected(name);
         let found = logits(&fixture::folder(name), &expected, backend(), 97);
         let found = difference(&found, &expected.logits_rounded);
         println!("{name}: {:.1e} {:.1e}", found.largest, found.typical);
-        assert!(found.largest < limit, "{name}: {:e}", found.largest);
-        assert!(found.typical < 1e-4, "{name}: {:e}", found.typical);
+        let (largest, typical) = match name {
+            "qwen3_5" => (1e-3, 5e-4),
+            "qwen3_5-whole" => (1e-2, 5e-3),
+            _ => (limit, 1e-4),
+        };
+        assert!(found.largest < largest, "{name}: {:e}", found.largest);
+        assert!(found.typical < typical, "{name}: {:e}", found.typical);
     }
 }
 
@@ -188,6 +197,9 @@ fn cuda_agrees_with_a_native_cache() {
         let limit = match name {
             "qwen2" => 4e-2,
             name if name.starts_with("llama") => 1e-3,
+            // Within what the library's own 16-bit arithmetic makes of them.
+            "qwen3_5" => 1e-2,
+            "qwen3_5-whole" => 6e-2,
             name if name.starts_with("quantised") && !name.contains("awq") => 4e-2,
             _ => 8e-3,
         };

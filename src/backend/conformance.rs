@@ -6,6 +6,7 @@ mod attention;
 mod invariance;
 mod oracle;
 mod projections;
+mod recurrent;
 mod repeats;
 mod rows;
 pub mod storage;
@@ -62,6 +63,7 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     suite.storage();
     suite.attention();
     suite.projections();
+    suite.recurrent();
     suite.repeats();
 }
 

@@ -16,15 +16,18 @@ pub enum Purpose {
     Staging = 3,
     /// Recorded graphs of kernels.
     Graphs = 4,
+    /// States of recurrent layers.
+    States = 5,
 }
 
 /// Every purpose, with its name.
-pub const PURPOSES: [(Purpose, &str); 5] = [
+pub const PURPOSES: [(Purpose, &str); 6] = [
     (Purpose::Weights, "weights"),
     (Purpose::Cache, "cache"),
     (Purpose::Counters, "counters"),
     (Purpose::Staging, "staging"),
     (Purpose::Graphs, "graphs"),
+    (Purpose::States, "states"),
 ];
 
 /// Bytes by purpose: held now, and the most since the last [`Ledger::restart`]. Shared between the

@@ -8,152 +8,21 @@
 mod conformance;
 pub mod cpu;
 pub mod cuda;
+mod data;
 mod ledger;
 mod meter;
 mod projections;
+mod recurrent;
 mod storage;
 pub mod timing;
 
-use std::sync::Arc;
-
+pub use data::{Activation, CacheLayer, CacheLayout, CacheRow, LayerPass, RotaryTable, TensorData};
 pub use ledger::{Held, Ledger, PURPOSES, Purpose};
 pub use meter::{Gauge, Meter};
 
-use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::{KvTotals, LayerAbsmax};
 pub use projections::{Destination, GateProjection, HeadProjection, concatenated, project_heads};
-
-/// Elements of one tensor, row-major.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TensorData {
-    /// 32-bit floats (F32 checkpoints and dequantised GGUF blocks).
-    F32(Vec<f32>),
-    /// IEEE half.
-    F16(Vec<half::f16>),
-    /// bfloat16.
-    Bf16(Vec<half::bf16>),
-}
-
-impl TensorData {
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        match self {
-            TensorData::F32(v) => v.len(),
-            TensorData::F16(v) => v.len(),
-            TensorData::Bf16(v) => v.len(),
-        }
-    }
-
-    /// The elements as 32-bit floats, exactly.
-    pub fn into_f32(self) -> Vec<f32> {
-        match self {
-            TensorData::F32(v) => v,
-            TensorData::F16(v) => v.into_iter().map(f32::from).collect(),
-            TensorData::Bf16(v) => v.into_iter().map(f32::from).collect(),
-        }
-    }
-
-    /// Whether there is no element.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// Keys and values of one decoder layer, and how attention reads them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CacheLayer {
-    /// Key/value heads.
-    pub kv_heads: usize,
-    /// Elements per head vector.
-    pub head_dim: usize,
-    /// Tokens that a query sees, its own included; `None` for all before it.
-    pub window: Option<usize>,
-    /// What products of queries and keys are divided by.
-    pub score_divisor: f32,
-}
-
-impl CacheLayer {
-    /// Attention to all tokens before, scores divided by the square root of `head_dim`.
-    pub fn new(kv_heads: usize, head_dim: usize) -> Self {
-        CacheLayer {
-            kv_heads,
-            head_dim,
-            window: None,
-            score_divisor: (head_dim as f32).sqrt(),
-        }
-    }
-
-    /// Elements of a token's keys, and of its values.
-    pub fn width(&self) -> usize {
-        self.kv_heads * self.head_dim
-    }
-
-    /// The first position that a query at `position` sees.
-    pub fn first_visible(&self, position: usize) -> usize {
-        self.window
-            .map_or(0, |window| (position + 1).saturating_sub(window))
-    }
-}
-
-/// Activation of a gated MLP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// `x / (1 + exp(-x))`.
-    Silu,
-    /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
-    GeluTanh,
-}
-
-/// Shape and recipe of a physical cache.
-#[derive(Clone, Debug)]
-pub struct CacheLayout {
-    /// Decoder layers, the first one first.
-    pub layers: Vec<CacheLayer>,
-    /// Format of native components.
-    pub native: NativeDtype,
-    /// Sequences held side by side.
-    pub slots: usize,
-    /// Most tokens per sequence.
-    pub slot_tokens: usize,
-    /// What is stored.
-    pub recipe: Recipe,
-    /// Largest absolute values per layer, where the recipe has fixed scales.
-    pub absmax: Option<Vec<LayerAbsmax>>,
-}
-
-/// Where a row belongs: its sequence and its position therein.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheRow {
-    /// Slot number.
-    pub slot: usize,
-    /// Position from 0.
-    pub position: usize,
-}
-
-/// What the layers of a pass have in common with each other.
-#[derive(Clone, Copy, Debug)]
-pub struct LayerPass<'a> {
-    /// Where each token belongs.
-    pub rows: &'a [CacheRow],
-    /// Every rotary table that the layers look at.
-    pub rotary: &'a [RotaryTable],
-}
-
-/// Rotary angles per position: `cos` and `sin` are `[positions, half]`. Of a head vector the first
-/// `2 * half` elements are rotated, element `i` with element `i + half`; the others stay.
-///
-/// They are immutable and shared: a device knows its copy by the identity of what was copied.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RotaryTable {
-    /// Cosines, already multiplied by the attention factor.
-    pub cos: Arc<[f32]>,
-    /// Sines, likewise.
-    pub sin: Arc<[f32]>,
-    /// Half of the elements that are rotated.
-    pub half: usize,
-    /// Elements per head vector.
-    pub head_dim: usize,
-}
+pub use recurrent::{DeltaRule, LENGTH_EPSILON, RecurrentLayer, cannot_cut};
 
 /// What went wrong in a backend.
 #[derive(Debug, thiserror::Error)]
@@ -360,6 +229,37 @@ pub trait Backend {
         project_heads(self, x, heads, to, [packed, q, &mut k, &mut v])
     }
 
+    /// A recurrent layer between its projections. A row of `packed`
+    /// ([`RecurrentLayer::projected`]) holds `x` (queries, keys, values), the output's gate `z`
+    /// (`[values]`), `b` and `a` (`[value_heads]` each). Rows of a slot stand side by side in
+    /// ascending order, and follow on what the slot's state holds; position 0 begins anew.
+    ///
+    /// In the sequence, with `x` rounded to the native format and 0 before the first token:
+    ///
+    /// 1. `y[t] = silu(sum over j of convolution[j] * x[t - kernel + 1 + j])`, channel by channel,
+    ///    gives `q`, `k` (both then divided by their length, `q` also by `sqrt(key_dim)`) and `v`.
+    /// 2. Every value head: `S = exp(decay * softplus(a + step_bias)) * S`, then
+    ///    `S += k (v - S^T k)^T * sigmoid(b)`, then `o = S^T q`; `S` is `[key_dim, value_dim]`.
+    /// 3. `out = o / sqrt(mean(o^2) + eps) * norm * silu(z)`, `[values]`.
+    ///
+    /// States are FP32, computed token by token, and no recipe changes them. `packed` holds rounded
+    /// inputs afterwards; `room` is for `y`. What is not finite is reported at once, or by
+    /// [`Backend::settle`], or goes on into what is computed from it. A pass that fails leaves the
+    /// states of its slots anywhere: they need a reset.
+    fn recur(
+        &self,
+        packed: &mut Self::Tensor,
+        rule: DeltaRule<'_, Self>,
+        to: Destination<'_, Self>,
+        room: &mut Self::Tensor,
+        out: &mut Self::Tensor,
+    ) -> Result<(), BackendError>
+    where
+        Self: Sized;
+
+    /// `x = x / (1 + exp(-gate))`, both of the same shape.
+    fn gate_output(&self, gate: &Self::Tensor, x: &mut Self::Tensor) -> Result<(), BackendError>;
+
     /// Applies all layers of a pass by `run`: from the embeddings in the tensor that `stream` finds
     /// in `state` to the residual stream in the same, every row of which is wanted.
     ///
@@ -440,7 +340,8 @@ pub trait Backend {
     fn to_host(&self, x: &Self::Tensor) -> Result<Vec<f32>, BackendError>;
 
     /// Forgets a slot's tokens from position `tokens` on, with their counters: what a rejected
-    /// verification leaves behind.
+    /// verification leaves behind. A cache with recurrent layers is cut to nothing only: other cuts
+    /// are [`BackendError::Unsupported`].
     fn truncate_slot(
         &self,
         cache: &mut Self::Cache,

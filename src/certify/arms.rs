@@ -201,11 +201,56 @@ fn control_arm<'a>(name: &str, manifest: &'a Manifest) -> Option<&'a ManifestArm
     })
 }
 
-/// The part of the model's shape that cache bytes depend on.
-pub(super) fn cache_shape(geometry: &Geometry) -> CacheShape {
-    CacheShape {
+/// What `bytes` gives of `recipe` over the layers of a model that keep keys and values.
+pub(super) fn over_attention(
+    recipe: &Recipe,
+    geometry: &Geometry,
+    bytes: impl Fn(&Recipe, &CacheShape) -> u64,
+) -> u64 {
+    let shape = CacheShape {
         layers: geometry.layers,
         kv_heads: geometry.kv_heads,
         head_dim: geometry.head_dim,
+    };
+    let one = CacheShape { layers: 1, ..shape };
+    let quantised = Recipe {
+        skip_layers: Vec::new(),
+        ..recipe.clone()
+    };
+    let of_layer = |number: &u32| {
+        let applies = recipe.applies_to_layer(*number as usize, geometry.layers as usize);
+        match applies {
+            true => bytes(&quantised, &one),
+            false => bytes(&Recipe::native(), &one),
+        }
+    };
+    let recurrent = geometry.recurrent_layers.iter().map(of_layer);
+    bytes(recipe, &shape).saturating_sub(recurrent.fold(0, u64::saturating_add))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::{bytes_per_token, sink_bytes};
+
+    /// Layers 0 and 2 of 4 keep 2 heads of 8; of layers 0 and 1, which stay native, one does.
+    #[test]
+    fn recurrent_layers_store_nothing() {
+        let geometry = Geometry {
+            layers: 4,
+            kv_heads: 2,
+            head_dim: 8,
+            recurrent_layers: vec![1, 3],
+            ..Geometry::unknown()
+        };
+        let of = |text: &str| {
+            let recipe = Recipe::parse(text).unwrap();
+            over_attention(&recipe, &geometry, bytes_per_token)
+        };
+        assert_eq!(of("native"), 2 * 2 * (16 + 16));
+        assert_eq!(of("AF"), 2 * 2 * (16 + 8));
+        assert_eq!(of("k=native,v=e4m3:fixed,skip-layers=0,1"), 2 * (32 + 24));
+        let sink = Recipe::parse("k=native,v=e4m3,sink=3").unwrap();
+        assert_eq!(over_attention(&sink, &geometry, sink_bytes), 3 * 2 * 2 * 16);
     }
 }

@@ -9,7 +9,7 @@ use crate::schema::{
 use crate::store::CALIBRATION_FILE;
 
 use super::aa::{self, Aa};
-use super::arms::{Trial, cache_shape};
+use super::arms::{Trial, over_attention};
 use super::compare::{self, PanelResult, rules_on};
 use super::evidence::Evidence;
 use super::findings::{Finding, decide};
@@ -172,13 +172,13 @@ pub(super) fn certificate_recipe(
     recipe: Option<&Recipe>,
     geometry: &Geometry,
 ) -> CertificateRecipe {
-    let shape = cache_shape(geometry);
+    let of = |recipe: &Recipe| over_attention(recipe, geometry, bytes_per_token);
     CertificateRecipe {
         name: name.to_owned(),
         spec: spec.to_owned(),
-        bytes_per_token: recipe.map_or(0, |recipe| bytes_per_token(recipe, &shape)),
-        native_bytes_per_token: bytes_per_token(&Recipe::native(), &shape),
-        sink_bytes: recipe.map_or(0, |recipe| sink_bytes(recipe, &shape)),
+        bytes_per_token: recipe.map_or(0, of),
+        native_bytes_per_token: of(&Recipe::native()),
+        sink_bytes: recipe.map_or(0, |recipe| over_attention(recipe, geometry, sink_bytes)),
     }
 }
 

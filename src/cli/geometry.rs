@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::model::{ModelConfig, ModelError, ModelSource};
+use crate::model::{LayerConfig, ModelConfig, ModelError, ModelSource};
 use crate::recipe::{CacheShape, LayerState};
 use config::parse;
 
@@ -126,13 +126,21 @@ pub fn read(model: &Path) -> Result<ModelShape, GeometryError> {
 pub(super) fn layers_of(config: &ModelConfig) -> Vec<LayerState> {
     let u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let layers = config.layers.iter();
-    layers
-        .map(|layer| LayerState::Attention {
+    let state = |layer: &LayerConfig| match layer.recurrent {
+        None => LayerState::Attention {
             kv_heads: u32(layer.kv_heads),
             head_dim: u32(layer.head_dim),
             window: layer.window.map(u32),
-        })
-        .collect()
+        },
+        Some(shape) => {
+            let [matrix_bytes, convolution_bytes] = shape.bytes();
+            LayerState::Recurrent {
+                matrix_bytes,
+                convolution_bytes,
+            }
+        }
+    };
+    layers.map(state).collect()
 }
 
 /// Layers of one kind.

@@ -48,7 +48,8 @@ pub struct Args {
     pub jobs: u32,
     /// Generate every answer token by token. By default candidates verify the control's answer:
     /// its tokens are fed at once and taken over as far as the candidate agrees, which gives the
-    /// same records sooner; 32 cases of each candidate are generated plainly as well.
+    /// same records sooner; 32 cases of each candidate are generated plainly as well. Models with
+    /// recurrent layers always generate token by token.
     #[arg(long)]
     pub plain: bool,
     /// Objective that the named recipes must hold besides the protocol's own.
@@ -110,7 +111,7 @@ fn qualify(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failur
         dir: &dir,
         panels: &prepared.panels,
         layout: prepared.layout,
-        verify: !settings.plain,
+        verify: !settings.plain && prepared.engine.takes_drafts(),
         stop: interrupt::stop_flag()?,
     };
     let mut progress = Progress::stderr(quiet);

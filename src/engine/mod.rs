@@ -61,6 +61,12 @@ pub trait Engine {
         false
     }
 
+    /// Whether drafts ([`GenerateRequest::draft`]) save it work. One that ignores them generates
+    /// plainly, whatever it is asked.
+    fn takes_drafts(&self) -> bool {
+        true
+    }
+
     /// Opens an arm and reads its engagement back from a probe sequence. Closes the arm before.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! What a decoder needs to know of a checkpoint's configuration, whatever file it came from.
 
-use crate::backend::{Activation, CacheLayer};
+use crate::backend::{Activation, CacheLayer, RecurrentLayer};
 use crate::recipe::NativeDtype;
 use crate::schema::Geometry;
 
@@ -19,6 +19,8 @@ pub enum Family {
     Mistral,
     /// Ministral 3: Mistral with queries that grow with their position.
     Ministral3,
+    /// Qwen3.5: Qwen3 with a gate on what attention gives, between recurrent layers.
+    Qwen35,
     /// Gemma 3: norms around attention and MLP, scaled embeddings, sliding and global layers.
     Gemma3,
 }
@@ -30,6 +32,7 @@ impl Family {
             Family::Llama => "llama",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::Qwen35 => "qwen3_5",
             Family::Phi3 => "phi3",
             Family::Mistral => "mistral",
             Family::Ministral3 => "ministral3",
@@ -38,7 +41,8 @@ impl Family {
     }
 }
 
-/// One decoder layer: its attention, and how that stores and reads keys and values.
+/// One decoder layer: its attention, and how that stores and reads keys and values, or its
+/// recurrent state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerConfig {
     /// Query heads.
@@ -53,6 +57,8 @@ pub struct LayerConfig {
     pub rope: usize,
     /// What products of queries and keys are divided by.
     pub score_divisor: f32,
+    /// The layer has no attention, hence no heads of it, but this.
+    pub recurrent: Option<RecurrentLayer>,
 }
 
 impl LayerConfig {
@@ -66,6 +72,15 @@ impl LayerConfig {
             window: None,
             rope: 0,
             score_divisor: (head_dim as f32).sqrt(),
+            recurrent: None,
+        }
+    }
+
+    /// A recurrent layer.
+    pub fn recurrent(layer: RecurrentLayer) -> Self {
+        LayerConfig {
+            recurrent: Some(layer),
+            ..LayerConfig::new(0, 0, 0)
         }
     }
 
@@ -86,6 +101,7 @@ impl LayerConfig {
             head_dim: self.head_dim,
             window: self.window,
             score_divisor: self.score_divisor,
+            recurrent: self.recurrent,
         }
     }
 }
@@ -117,6 +133,9 @@ pub struct ModelConfig {
     pub mlp_bias: bool,
     /// RMSNorm on every query and key head vector before rotary.
     pub qk_norm: bool,
+    /// What attention gives is multiplied by the sigmoid of a gate, whose projection is stored with
+    /// that of queries, head by head.
+    pub attention_gate: bool,
     /// Weights of q, k and v, and of gate and up, are stored as one.
     pub fused_projections: bool,
     /// RMSNorm on what attention and MLP add to the residual stream.
@@ -145,6 +164,11 @@ impl ModelConfig {
         self.layers.iter().map(LayerConfig::cache_layer).collect()
     }
 
+    /// Whether any layer keeps a recurrent state.
+    pub fn is_recurrent(&self) -> bool {
+        self.recurrent_layers().next().is_some()
+    }
+
     /// What a reader of the shape alone would not expect, in words.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -153,14 +177,28 @@ impl ModelConfig {
                 "text part of a {whole} checkpoint, whose other tensors are not loaded"
             ));
         }
+        let all = self.layers.len();
         let windows = self.layers.iter().filter_map(|layer| layer.window);
         if let Some(widest) = windows.clone().max() {
-            let (some, all) = (windows.count(), self.layers.len());
+            let some = windows.count();
             notes.push(format!(
                 "{some} of {all} layers see the last {widest} tokens"
             ));
         }
+        let some = self.recurrent_layers().count();
+        if some > 0 {
+            notes.push(format!(
+                "{some} of {all} layers keep a recurrent state, which no recipe changes; answers are \
+                 generated token by token, never verified against the control's"
+            ));
+        }
         notes
+    }
+
+    /// Numbers of the layers that keep a recurrent state.
+    fn recurrent_layers(&self) -> impl Iterator<Item = usize> {
+        let layers = self.layers.iter().enumerate();
+        layers.filter_map(|(number, layer)| layer.recurrent.map(|_| number))
     }
 
     /// The largest of a size over all layers; 0 for a model without any.
@@ -181,6 +219,7 @@ impl ModelConfig {
             vocab_size: u32(self.vocab_size),
             context: u32(self.context),
             native_dtype: self.native_dtype.name().to_owned(),
+            recurrent_layers: self.recurrent_layers().map(u32).collect(),
         }
     }
 }

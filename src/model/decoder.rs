@@ -3,13 +3,15 @@
 //! A pass takes rows (tokens with their slots and positions) of any mixture of sequences, stores
 //! their keys and values, and returns the logits of the rows that are wanted. Families differ only
 //! in optional parts of a layer: biases, norms of query and key heads and of what is added to the
-//! residual stream, windows, and which rotary embedding a layer takes.
+//! residual stream, gates of attention, windows, and which rotary embedding a layer takes; and in
+//! layers that keep a recurrent state in place of keys and values.
 
 mod load;
 mod workspace;
 
 use crate::backend::{
-    Backend, BackendError, CacheRow, Destination, GateProjection, HeadProjection, LayerPass,
+    Backend, BackendError, CacheRow, DeltaRule, Destination, GateProjection, HeadProjection,
+    LayerPass,
 };
 
 use super::ModelConfig;
@@ -51,14 +53,37 @@ struct Output<B: Backend> {
 /// One decoder layer.
 struct Layer<B: Backend> {
     input_norm: B::Vector,
-    /// Rows of queries, keys, values.
-    heads: Projection<B>,
-    qk_norm: Option<HeadNorms<B>>,
+    mixer: Mixer<B>,
+    /// Of what the mixer gives.
     output: Output<B>,
     mlp_norm: B::Vector,
     /// Rows of gate, up.
     gate_up: Projection<B>,
     down: Output<B>,
+}
+
+/// What brings other tokens into a layer.
+enum Mixer<B: Backend> {
+    Attention(Attention<B>),
+    Recurrent(Recurrent<B>),
+}
+
+struct Attention<B: Backend> {
+    /// Rows of queries, keys, values.
+    heads: Projection<B>,
+    qk_norm: Option<HeadNorms<B>>,
+    /// `[heads * head_dim, hidden_size]`: gate of the output.
+    gate: Option<B::Weight>,
+}
+
+/// See [`DeltaRule`].
+struct Recurrent<B: Backend> {
+    /// Rows of queries, keys and values, of the output's gate, of rates and of steps.
+    input: B::Weight,
+    convolution: B::Vector,
+    decay: B::Vector,
+    step_bias: B::Vector,
+    norm: B::Vector,
 }
 
 impl<B: Backend> Output<B> {
@@ -136,7 +161,7 @@ impl<B: Backend> Decoder<B> {
             |workspace| &mut workspace.x,
             |cache, workspace| {
                 (0..self.layers.len()).try_for_each(|index| {
-                    self.project_heads(index, rows, cache, workspace)?;
+                    self.mix(index, rows, cache, workspace)?;
                     self.finish_layer(index, rows, cache, workspace)
                 })
             },
@@ -154,22 +179,23 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<Option<&'w B::Tensor>, BackendError> {
         let last = self.layers.len() - 1;
         for index in 0..last {
-            self.project_heads(index, rows, cache, workspace)?;
+            self.mix(index, rows, cache, workspace)?;
             self.finish_layer(index, rows, cache, workspace)?;
         }
-        self.project_heads(last, rows, cache, workspace)?;
+        self.mix(last, rows, cache, workspace)?;
         if wanted.is_empty() {
             return Ok(None);
         }
-        // Beyond its keys and values, the last layer matters for the wanted rows only.
+        // Beyond its keys and values, or its state, the last layer matters for the wanted rows only.
         workspace.narrow(&self.backend, &self.config, last, wanted)?;
         let kept: Vec<CacheRow> = wanted.iter().map(|&row| rows[row]).collect();
         self.finish_layer(last, &kept, cache, workspace)?;
         self.logits(kept.len(), workspace).map(Some)
     }
 
-    /// Stores the layer's keys and values and leaves its queries in the workspace.
-    fn project_heads(
+    /// Stores the layer's keys and values and leaves its queries in the workspace, or advances its
+    /// states and leaves what they give.
+    fn mix(
         &self,
         index: usize,
         rows: &[CacheRow],
@@ -185,21 +211,56 @@ impl<B: Backend> Decoder<B> {
         };
         let eps = self.config.rms_norm_eps;
         backend.rms_norm(&ws.x, &layer.input_norm, eps, &mut ws.normed)?;
-        let rotary = &ws.rotary[ws.rotary_of[index]];
+        match &layer.mixer {
+            Mixer::Attention(attention) => self.project_heads(attention, to, ws),
+            Mixer::Recurrent(recurrent) => {
+                let room = &mut ws.recurrent[ws.recurrent_of[index]];
+                backend.matmul(&ws.normed, &recurrent.input, None, &mut room.packed)?;
+                let rule = DeltaRule {
+                    convolution: &recurrent.convolution,
+                    decay: &recurrent.decay,
+                    step_bias: &recurrent.step_bias,
+                    norm: &recurrent.norm,
+                    eps,
+                };
+                backend.recur(
+                    &mut room.packed,
+                    rule,
+                    to,
+                    &mut room.convolved,
+                    &mut room.out,
+                )
+            }
+        }
+    }
+
+    fn project_heads(
+        &self,
+        attention: &Attention<B>,
+        to: Destination<'_, B>,
+        ws: &mut Workspace<B>,
+    ) -> Result<(), BackendError> {
+        let backend = &self.backend;
+        let rotary = &ws.rotary[ws.rotary_of[to.layer]];
+        let room = &mut ws.heads[ws.heads_of[to.layer]];
+        if let (Some(weight), Some(gate)) = (&attention.gate, &mut room.gate) {
+            backend.matmul(&ws.normed, weight, None, gate)?;
+        }
+        let eps = self.config.rms_norm_eps;
         let heads = HeadProjection {
-            weight: &layer.heads.weight,
-            bias: layer.heads.bias.as_ref(),
-            norms: layer
+            weight: &attention.heads.weight,
+            bias: attention.heads.bias.as_ref(),
+            norms: attention
                 .qk_norm
                 .as_ref()
                 .map(|norms| ([&norms.q, &norms.k], eps)),
             rotary: [&rotary.q, &rotary.k],
         };
-        let room = &mut ws.heads[ws.heads_of[index]];
         backend.project_heads(&ws.normed, &heads, to, &mut room.packed, &mut room.q)
     }
 
-    /// Adds the attention output of `workspace.q`, then the gated MLP, to the residual stream.
+    /// Adds the attention output of the workspace's queries, or what states gave, then the gated
+    /// MLP, to the residual stream.
     fn finish_layer(
         &self,
         index: usize,
@@ -209,13 +270,21 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<(), BackendError> {
         let backend = &self.backend;
         let (ws, layer) = (&mut *workspace, &self.layers[index]);
+        let mixed = match &layer.mixer {
+            Mixer::Attention(_) => {
+                let room = &mut ws.heads[ws.heads_of[index]];
+                backend.attend(cache, index, &room.q, rows, &mut room.attended)?;
+                if let Some(gate) = &room.gate {
+                    backend.gate_output(gate, &mut room.attended)?;
+                }
+                &room.attended
+            }
+            Mixer::Recurrent(_) => &ws.recurrent[ws.recurrent_of[index]].out,
+        };
         let eps = self.config.rms_norm_eps;
-        let room = &mut ws.heads[ws.heads_of[index]];
-        backend.attend(cache, index, &room.q, rows, &mut room.attended)?;
-        let x = &room.attended;
         layer
             .output
-            .add_to(backend, x, eps, &mut ws.x, &mut ws.branch)?;
+            .add_to(backend, mixed, eps, &mut ws.x, &mut ws.branch)?;
         self.mlp(layer, workspace)
     }
 

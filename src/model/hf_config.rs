@@ -2,6 +2,7 @@
 
 mod family;
 mod layers;
+mod recurrent;
 pub(crate) mod rope;
 #[cfg(test)]
 mod tests;
@@ -102,13 +103,19 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         let scalar = fields.positive("query_pre_attn_scalar")?;
         layer.score_divisor = scalar.unwrap_or(QUERY_PRE_ATTN_SCALAR).sqrt() as f32;
     }
-    let windows = layers::windows(fields, family, defaults, layer_count(fields)?)?;
-    let layers = windows.into_iter().map(|window| LayerConfig {
-        window,
-        // Layers with a window have a rotary embedding of their own in Gemma 3 only.
-        rope: usize::from(family == Family::Gemma3 && window.is_some()),
-        ..layer
-    });
+    let count = layer_count(fields)?;
+    let layers = if family == Family::Qwen35 {
+        recurrent::layers(fields, layer, count)?
+    } else {
+        let windows = layers::windows(fields, family, defaults, count)?;
+        let layers = windows.into_iter().map(|window| LayerConfig {
+            window,
+            // Layers with a window have a rotary embedding of their own in Gemma 3 only.
+            rope: usize::from(family == Family::Gemma3 && window.is_some()),
+            ..layer
+        });
+        layers.collect()
+    };
     let attention_bias = fields.bool("attention_bias")?.unwrap_or(false);
     if attention_bias && has_no_bias(family) {
         return Err(fields.unsupported("attention_bias"));
@@ -117,7 +124,7 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     let gemma = family == Family::Gemma3;
     let config = ModelConfig {
         family,
-        layers: layers.collect(),
+        layers,
         hidden_size,
         intermediate_size: fields.required_usize("intermediate_size")?,
         vocab_size: or("vocab_size", defaults.vocab_size)?,
@@ -127,10 +134,11 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         qkv_bias: attention_bias || family == Family::Qwen2,
         attention_output_bias: attention_bias && family != Family::Qwen2,
         mlp_bias: family == Family::Llama && fields.bool("mlp_bias")?.unwrap_or(false),
-        qk_norm: gemma || family == Family::Qwen3,
+        qk_norm: gemma || matches!(family, Family::Qwen3 | Family::Qwen35),
+        attention_gate: family == Family::Qwen35,
         fused_projections: family == Family::Phi3,
         output_norms: gemma,
-        norms_less_one: gemma,
+        norms_less_one: gemma || family == Family::Qwen35,
         activation,
         embedding_scale: gemma.then(|| dtype.round((hidden_size as f64).sqrt() as f32)),
         tied_embeddings: tied_embeddings(fields, outer)?.unwrap_or(defaults.tied),
@@ -144,7 +152,10 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
 
 /// Families without biases in attention, whatever their configs say.
 fn has_no_bias(family: Family) -> bool {
-    matches!(family, Family::Phi3 | Family::Mistral | Family::Ministral3)
+    matches!(
+        family,
+        Family::Phi3 | Family::Mistral | Family::Ministral3 | Family::Qwen35
+    )
 }
 
 /// Tokens that a checkpoint declares as never to be generated: `suppress_tokens` of
@@ -198,7 +209,11 @@ pub(crate) fn token_ids(value: &Value) -> Option<Vec<u32>> {
 
 /// Checks what the forward pass relies on: whole query groups and an even head width.
 pub(crate) fn check_geometry(path: &str, config: &ModelConfig) -> Result<(), ModelError> {
-    for layer in &config.layers {
+    let attention = config
+        .layers
+        .iter()
+        .filter(|layer| layer.recurrent.is_none());
+    for layer in attention {
         let LayerConfig {
             heads,
             kv_heads,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{LayerConfig, ModelConfig, ModelError};
+use crate::backend::RecurrentLayer;
+
+use super::{Family, LayerConfig, ModelConfig, ModelError};
 
 /// Shapes by name.
 pub(crate) type Shapes = BTreeMap<String, Vec<usize>>;
@@ -42,6 +44,8 @@ impl Projections {
                 gate_up: vec![("gate_up_proj", 2 * mlp)],
             }
         } else {
+            // Queries and the gate of the output, where there is one.
+            let q = if config.attention_gate { 2 * q } else { q };
             Projections {
                 heads: vec![("q_proj", q), ("k_proj", kv), ("v_proj", kv)],
                 gate_up: vec![("gate_proj", mlp), ("up_proj", mlp)],
@@ -80,22 +84,27 @@ impl Norms {
     }
 }
 
+/// Names of a recurrent layer's tensors below `linear_attn`, with their shapes.
+pub(crate) fn recurrent_tensors(
+    shape: &RecurrentLayer,
+    hidden: usize,
+) -> [(&'static str, Vec<usize>); 9] {
+    let (channels, values, heads) = (shape.channels(), shape.values(), shape.value_heads);
+    [
+        ("in_proj_qkv.weight", vec![channels, hidden]),
+        ("in_proj_z.weight", vec![values, hidden]),
+        ("in_proj_b.weight", vec![heads, hidden]),
+        ("in_proj_a.weight", vec![heads, hidden]),
+        ("conv1d.weight", vec![channels, 1, shape.kernel]),
+        ("A_log", vec![heads]),
+        ("dt_bias", vec![heads]),
+        ("norm.weight", vec![shape.value_dim]),
+        ("out_proj.weight", vec![hidden, values]),
+    ]
+}
+
 fn layer_tensors(config: &ModelConfig, layer: &LayerConfig) -> Vec<(String, Vec<usize>)> {
     let hidden = config.hidden_size;
-    let Projections { heads, gate_up } = Projections::new(config, layer);
-    let named = |folder: &str, parts: Vec<(&str, usize)>, inner: usize, bias: bool| {
-        let named = |(part, out)| (format!("{folder}.{part}"), out, inner, bias);
-        parts.into_iter().map(named).collect::<Vec<_>>()
-    };
-    let q = layer.q_width();
-    let mlp = config.intermediate_size;
-    let output = vec![("o_proj", hidden)];
-    let projections = [
-        named("self_attn", heads, hidden, config.qkv_bias),
-        named("self_attn", output, q, config.attention_output_bias),
-        named("mlp", gate_up, hidden, config.mlp_bias),
-        named("mlp", vec![("down_proj", hidden)], mlp, config.mlp_bias),
-    ];
     let norms = Norms::new(config);
     let norms = [Some(norms.attention), Some(norms.mlp)]
         .into_iter()
@@ -104,15 +113,31 @@ fn layer_tensors(config: &ModelConfig, layer: &LayerConfig) -> Vec<(String, Vec<
         .flatten()
         .map(|name| (name.to_owned(), vec![hidden]))
         .collect();
-    for (name, out, inner, bias) in projections.into_iter().flatten() {
-        tensors.push((format!("{name}.weight"), vec![out, inner]));
-        if bias {
-            tensors.push((format!("{name}.bias"), vec![out]));
+    let Projections { heads, gate_up } = Projections::new(config, layer);
+    let mlp = config.intermediate_size;
+    let mut projections = vec![
+        ("mlp", gate_up, hidden, config.mlp_bias),
+        ("mlp", vec![("down_proj", hidden)], mlp, config.mlp_bias),
+    ];
+    if let Some(shape) = &layer.recurrent {
+        let named = |(name, shape)| (format!("linear_attn.{name}"), shape);
+        tensors.extend(recurrent_tensors(shape, hidden).map(named));
+    } else {
+        let (q, bias) = (layer.q_width(), config.attention_output_bias);
+        projections.push(("self_attn", heads, hidden, config.qkv_bias));
+        projections.push(("self_attn", vec![("o_proj", hidden)], q, bias));
+        if config.qk_norm {
+            for name in ["self_attn.q_norm.weight", "self_attn.k_norm.weight"] {
+                tensors.push((name.to_owned(), vec![layer.head_dim]));
+            }
         }
     }
-    if config.qk_norm {
-        for name in ["self_attn.q_norm.weight", "self_attn.k_norm.weight"] {
-            tensors.push((name.to_owned(), vec![layer.head_dim]));
+    for (folder, parts, inner, bias) in projections {
+        for (part, out) in parts {
+            tensors.push((format!("{folder}.{part}.weight"), vec![out, inner]));
+            if bias {
+                tensors.push((format!("{folder}.{part}.bias"), vec![out]));
+            }
         }
     }
     tensors
@@ -172,18 +197,26 @@ pub(crate) fn check_shape(
 }
 
 /// Beginnings of tensor names of a multimodal checkpoint's other parts.
-const OTHER_PARTS: [&str; 4] = [
+const OTHER_PARTS: [&str; 5] = [
     "vision_tower.",
     "multi_modal_projector.",
     "model.vision_tower.",
     "model.multi_modal_projector.",
+    "model.visual.",
 ];
 
+/// Beginning of the names of layers that predict tokens beyond the next one.
+const DRAFT_LAYERS: &str = "mtp.";
+
 /// Tensors that text does not need: rotary frequencies (from the config), a stored copy of the
-/// embedding where the config ties the output to it, and other parts of a multimodal model.
+/// embedding where the config ties the output to it, and other parts of a multimodal model, and Qwen3.5's
+/// draft layers.
 fn is_redundant(name: &str, config: &ModelConfig) -> bool {
     let is_other_part = || OTHER_PARTS.iter().any(|part| name.starts_with(part));
     if config.text_part_of.is_some() && is_other_part() {
+        return true;
+    }
+    if config.family == Family::Qwen35 && name.starts_with(DRAFT_LAYERS) {
         return true;
     }
     name.ends_with(".rotary_emb.inv_freq") || (config.tied_embeddings && name == "lm_head.weight")

@@ -190,6 +190,7 @@ fn model() -> ModelIdentity {
             vocab_size: 256,
             context: 8192,
             native_dtype: "f16".to_owned(),
+            recurrent_layers: Vec::new(),
         },
     }
 }

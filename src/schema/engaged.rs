@@ -156,6 +156,12 @@ impl<'a> ExpectedStorage<'a> {
         self.geometry.layers as usize
     }
 
+    /// A layer without keys and values.
+    fn is_recurrent(&self, layer: usize) -> bool {
+        let numbers = &self.geometry.recurrent_layers;
+        numbers.iter().any(|number| *number as usize == layer)
+    }
+
     fn layers_lack(&self, engagement: &Engagement) -> Option<String> {
         let (found, expected) = (engagement.layers.len(), self.layers());
         if found != expected {
@@ -225,6 +231,13 @@ impl<'a> ExpectedStorage<'a> {
 
     /// What `tokens` tokens store in one layer. The first ones may be native.
     fn in_layer(&self, side: &Side, layer: usize, tokens: u64) -> Result<Expected, String> {
+        if self.is_recurrent(layer) {
+            return Ok(Expected {
+                bytes: 0,
+                elements: 0,
+                scales: Scales::None,
+            });
+        }
         let component = (side.component)(self.recipe.components_at(layer, self.layers()));
         let head_dim = self.geometry.head_dim;
         let vectors = |tokens: u64| tokens.saturating_mul(u64::from(self.geometry.kv_heads));

@@ -107,6 +107,10 @@ pub struct Geometry {
     pub context: u32,
     /// Native cache format: `f16` or `bf16`.
     pub native_dtype: String,
+    /// Numbers of the layers that keep a recurrent state in place of keys and values; absent where
+    /// none does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recurrent_layers: Vec<u32>,
 }
 
 impl Geometry {
@@ -121,6 +125,7 @@ impl Geometry {
             vocab_size: 0,
             context: 0,
             native_dtype: "unknown".to_owned(),
+            recurrent_layers: Vec::new(),
         }
     }
 }

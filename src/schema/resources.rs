@@ -51,6 +51,9 @@ pub struct Allocations {
     pub staging: u64,
     /// Recorded graphs of kernels.
     pub graphs: u64,
+    /// States of recurrent layers; absent where a model has none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub states: u64,
 }
 
 /// Memory in use, read every 20 ms by a thread of its own while the arm was open.
@@ -161,6 +164,10 @@ impl Resources {
     }
 }
 
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 impl Allocations {
     fn largest(self, other: Allocations) -> Allocations {
         Allocations {
@@ -169,6 +176,7 @@ impl Allocations {
             counters: self.counters.max(other.counters),
             staging: self.staging.max(other.staging),
             graphs: self.graphs.max(other.graphs),
+            states: self.states.max(other.states),
         }
     }
 }

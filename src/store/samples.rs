@@ -117,6 +117,7 @@ pub fn manifest(protocol: Protocol) -> Manifest {
                 vocab_size: 256,
                 context: 16384,
                 native_dtype: "f16".to_owned(),
+                recurrent_layers: Vec::new(),
             },
         },
         worker: WorkerIdentity {

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 
 use kvassay::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, Meter, RotaryTable, TensorData,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination, Meter,
+    RotaryTable, TensorData,
 };
 use kvassay::recipe::Recipe;
 use kvassay::schema::{KvTotals, LayerAbsmax};
@@ -195,6 +196,33 @@ impl<B: Backend> Backend for Dishonest<B> {
         out: &mut B::Tensor,
     ) -> Done {
         self.inner.attend(cache, layer, q, rows, out)
+    }
+
+    fn recur(
+        &self,
+        packed: &mut B::Tensor,
+        rule: DeltaRule<'_, Self>,
+        to: Destination<'_, Self>,
+        room: &mut B::Tensor,
+        out: &mut B::Tensor,
+    ) -> Done {
+        let rule = DeltaRule {
+            convolution: rule.convolution,
+            decay: rule.decay,
+            step_bias: rule.step_bias,
+            norm: rule.norm,
+            eps: rule.eps,
+        };
+        let to = Destination {
+            cache: to.cache,
+            layer: to.layer,
+            rows: to.rows,
+        };
+        self.inner.recur(packed, rule, to, room, out)
+    }
+
+    fn gate_output(&self, gate: &B::Tensor, x: &mut B::Tensor) -> Done {
+        self.inner.gate_output(gate, x)
     }
 
     fn gate(&self, packed: &B::Tensor, activation: Activation, out: &mut B::Tensor) -> Done {

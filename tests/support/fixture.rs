@@ -80,6 +80,17 @@ pub fn expected(name: &str) -> Expected {
     }
 }
 
+/// Logits of the kept rows under a recipe, of a fixture that has them.
+pub fn logits_of(name: &str, recipe: &str) -> Vec<f32> {
+    let path = folder("expected").join(format!("{name}.safetensors"));
+    let bytes = std::fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let view = file.tensor(&format!("logits_{recipe}")).unwrap();
+    assert_eq!(view.dtype(), Dtype::F32);
+    let words = view.data().as_chunks::<4>().0.iter();
+    words.map(|word| f32::from_le_bytes(*word)).collect()
+}
+
 /// Names, shapes and numbers of modules whose weights are stored as codes.
 pub fn expected_weights(name: &str) -> Vec<(String, Vec<usize>, TensorData)> {
     let path = folder("expected").join(format!("{name}.safetensors"));

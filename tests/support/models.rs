@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kvassay::backend::{Activation, TensorData};
+use kvassay::backend::{Activation, RecurrentLayer, TensorData};
 use kvassay::model::{
     Family, LayerConfig, ModelConfig, ModelError, Rope, RopeScaling, WeightSource,
 };
@@ -62,18 +62,32 @@ impl Noise {
     }
 }
 
+/// Sizes of recurrent layers: two value heads share queries and keys.
+const RECURRENT: RecurrentLayer = RecurrentLayer {
+    key_heads: 2,
+    value_heads: 4,
+    key_dim: 8,
+    value_dim: 12,
+    kernel: 4,
+};
+
+/// Layers of a family.
+fn layers(family: Family) -> Vec<LayerConfig> {
+    let kv_heads = if family == Family::Llama { 1 } else { 2 };
+    let is_wide = matches!(family, Family::Qwen3 | Family::Qwen35);
+    let attention = LayerConfig::new(4, kv_heads, if is_wide { 16 } else { 8 });
+    let recurrent = LayerConfig::recurrent(RECURRENT);
+    match family {
+        Family::Qwen35 => vec![attention, recurrent, recurrent, attention],
+        _ => vec![attention; 2],
+    }
+}
+
 /// Small configuration of a family; every optional part of a layer occurs in one of them.
 pub fn config(family: Family) -> ModelConfig {
     ModelConfig {
         family,
-        layers: vec![
-            LayerConfig::new(
-                4,
-                if family == Family::Llama { 1 } else { 2 },
-                if family == Family::Qwen3 { 16 } else { 8 },
-            );
-            2
-        ],
+        layers: layers(family),
         hidden_size: 24,
         intermediate_size: 40,
         vocab_size: 61,
@@ -83,7 +97,8 @@ pub fn config(family: Family) -> ModelConfig {
         qkv_bias: family == Family::Qwen2,
         attention_output_bias: family == Family::Llama,
         mlp_bias: family == Family::Llama,
-        qk_norm: family == Family::Qwen3,
+        qk_norm: matches!(family, Family::Qwen3 | Family::Qwen35),
+        attention_gate: family == Family::Qwen35,
         fused_projections: false,
         output_norms: false,
         norms_less_one: false,
@@ -105,6 +120,7 @@ fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     let (hidden, inner) = (config.hidden_size, config.intermediate_size);
     let layer = config.layers[0];
     let (queries, keys, dim) = (layer.q_width(), layer.kv_width(), layer.head_dim);
+    let gates = if config.attention_gate { queries } else { 0 };
     let vocab = vec![config.vocab_size, hidden];
     let mut list = vec![
         ("model.embed_tokens.weight".to_owned(), vocab.clone()),
@@ -114,7 +130,7 @@ fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
         list.push(("lm_head.weight".to_owned(), vocab));
     }
     let projections = [
-        ("self_attn.q_proj", queries, hidden, config.qkv_bias),
+        ("self_attn.q_proj", queries + gates, hidden, config.qkv_bias),
         ("self_attn.k_proj", keys, hidden, config.qkv_bias),
         ("self_attn.v_proj", keys, hidden, config.qkv_bias),
         (
@@ -127,18 +143,36 @@ fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
         ("mlp.up_proj", inner, hidden, config.mlp_bias),
         ("mlp.down_proj", hidden, inner, config.mlp_bias),
     ];
-    for layer in 0..config.layers.len() {
+    for (layer, LayerConfig { recurrent, .. }) in config.layers.iter().enumerate() {
         let mut add = |part: String, shape: Vec<usize>| {
             list.push((format!("model.layers.{layer}.{part}"), shape));
         };
         for norm in ["input_layernorm", "post_attention_layernorm"] {
             add(format!("{norm}.weight"), vec![hidden]);
         }
-        if config.qk_norm {
+        if let Some(shape) = recurrent {
+            let (channels, values) = (shape.channels(), shape.values());
+            for (name, shape) in [
+                ("in_proj_qkv.weight", vec![channels, hidden]),
+                ("in_proj_z.weight", vec![values, hidden]),
+                ("in_proj_b.weight", vec![shape.value_heads, hidden]),
+                ("in_proj_a.weight", vec![shape.value_heads, hidden]),
+                ("conv1d.weight", vec![channels, 1, shape.kernel]),
+                ("A_log", vec![shape.value_heads]),
+                ("dt_bias", vec![shape.value_heads]),
+                ("norm.weight", vec![shape.value_dim]),
+                ("out_proj.weight", vec![hidden, values]),
+            ] {
+                add(format!("linear_attn.{name}"), shape);
+            }
+        } else if config.qk_norm {
             add("self_attn.q_norm.weight".to_owned(), vec![dim]);
             add("self_attn.k_norm.weight".to_owned(), vec![dim]);
         }
         for (name, out, width, bias) in projections {
+            if recurrent.is_some() && name.starts_with("self_attn") {
+                continue;
+            }
             add(format!("{name}.weight"), vec![out, width]);
             if bias {
                 add(format!("{name}.bias"), vec![out]);
@@ -157,8 +191,10 @@ pub fn weights(config: &ModelConfig, seed: u64) -> MemoryWeights {
             let count = shape.iter().product();
             let (offset, gain) = match shape.as_slice() {
                 [_] if name.ends_with("bias") => (0.0, 0.5),
+                [_] if name.ends_with("A_log") => (-1.5, 1.5),
                 [_] => (1.0, 0.3),
                 [_, inner] => (0.0, 3.0 / (*inner as f32).sqrt()),
+                [_, 1, _] => (0.0, 1.0),
                 other => panic!("shape {other:?}"),
             };
             let data = (0..count).map(|_| offset + gain * noise.unit()).collect();

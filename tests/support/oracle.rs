@@ -3,8 +3,11 @@
 //! It is an oracle for the decoder and the engine. Nothing in it is shared with a real backend
 //! but the conversion rules of stored formats.
 
+mod recurrent;
+
 use kvassay::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, Meter, RotaryTable, TensorData,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination, Meter,
+    RotaryTable, TensorData, cannot_cut,
 };
 use kvassay::recipe::float8::{dequantise, quantise, saturates, scale_from_absmax};
 use kvassay::recipe::int4::Parameters;
@@ -57,6 +60,8 @@ pub struct OracleCache {
     layout: CacheLayout,
     /// `[slot][layer]`: keys, values.
     slots: Vec<Vec<(Side, Side)>>,
+    /// `[slot][layer]`.
+    states: Vec<Vec<recurrent::State>>,
 }
 
 fn widen(data: TensorData) -> Vec<f32> {
@@ -248,6 +253,7 @@ impl Backend for Oracle {
         Ok(OracleCache {
             layout: layout.clone(),
             slots: vec![empty; layout.slots],
+            states: vec![vec![Default::default(); layout.layers.len()]; layout.slots],
         })
     }
 
@@ -468,6 +474,31 @@ impl Backend for Oracle {
         Ok(())
     }
 
+    fn recur(
+        &self,
+        packed: &mut Matrix,
+        rule: DeltaRule<'_, Self>,
+        to: Destination<'_, Self>,
+        _: &mut Matrix,
+        out: &mut Matrix,
+    ) -> Result<(), BackendError> {
+        let shape = to.cache.layout.layers[to.layer].recurrent.unwrap();
+        let dtype = to.cache.layout.native;
+        let round = |x: f32| if self.exact { x } else { native(dtype, x) };
+        out.data.clear();
+        for (index, row) in to.rows.iter().enumerate() {
+            let state = &mut to.cache.states[row.slot][to.layer];
+            let o = state.advance(&shape, &rule, *row, packed.row(index), round);
+            out.data.extend(o);
+        }
+        Ok(())
+    }
+
+    fn gate_output(&self, gate: &Matrix, x: &mut Matrix) -> Result<(), BackendError> {
+        recurrent::gate_output(gate, x);
+        Ok(())
+    }
+
     fn gate(
         &self,
         packed: &Matrix,
@@ -562,6 +593,10 @@ impl Backend for Oracle {
         slot: usize,
         tokens: usize,
     ) -> Result<(), BackendError> {
+        let mut all = cache.layout.layers.iter();
+        if tokens > 0 && all.any(|layer| layer.recurrent.is_some()) {
+            return Err(cannot_cut(tokens));
+        }
         let layers = cache.slots[slot].iter_mut().zip(&cache.layout.layers);
         for ((keys, values), layer) in layers {
             let width = layer.width();

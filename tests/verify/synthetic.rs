@@ -153,6 +153,7 @@ fn geometry() -> Geometry {
         vocab_size: 256,
         context: 1024,
         native_dtype: "f16".to_owned(),
+        recurrent_layers: Vec::new(),
     }
 }
 
@@ -362,6 +363,7 @@ fn resources() -> Resources {
             counters: 300 - at,
             staging: 20 + at,
             graphs: 0,
+            states: 0,
         },
         sampled: Some(MemorySamples {
             scope: SampleScope::Device,

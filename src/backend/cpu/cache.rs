@@ -22,6 +22,8 @@ use std::sync::Arc;
 use pulp::Simd;
 use rayon::prelude::*;
 
+use super::recurrent::States;
+
 pub use crate::backend::storage::Side;
 use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayer, CacheLayout, CacheRow, Held, Ledger, Purpose};
@@ -38,6 +40,7 @@ const PARALLEL_ROWS: usize = 32;
 
 /// Physical cache of all layers and slots.
 pub struct CpuCache {
+    states: States,
     /// What attention has to know of every layer.
     shapes: Vec<CacheLayer>,
     /// Storage of keys and values per layer.
@@ -85,6 +88,7 @@ impl CpuCache {
         let sink = Sink::new(layout, &layers);
         let beside = sink.bytes();
         Ok(CpuCache {
+            states: States::new(layout, ledger),
             shapes: layout.layers.clone(),
             layers,
             queries: storage::queries_of_layers(layout),
@@ -107,6 +111,11 @@ impl CpuCache {
     /// What attention has to know of a layer.
     pub fn layer(&self, layer: usize) -> CacheLayer {
         self.shapes[layer]
+    }
+
+    /// States of recurrent layers.
+    pub fn states(&mut self) -> &mut States {
+        &mut self.states
     }
 
     fn shape(&self, layer: usize) -> PlaneShape {
@@ -268,46 +277,6 @@ impl CpuCache {
     }
 }
 
-#[cfg(test)]
-impl CpuCache {
-    /// Overwrites everything that holds no token with patterns that decode to large numbers or
-    /// NaN, free pages included.
-    pub fn poison(&mut self) {
-        let live: Vec<(usize, usize)> = self
-            .slots
-            .iter()
-            .flat_map(|slot| {
-                let most = slot.tokens.iter().copied().max().unwrap_or(0);
-                let tokens = move |n: usize| most.saturating_sub(n * PAGE).min(PAGE);
-                slot.pages
-                    .iter()
-                    .enumerate()
-                    .map(move |(n, &page)| (page, tokens(n)))
-            })
-            .collect();
-        for (slot, state) in self.slots.iter().enumerate() {
-            self.sink
-                .poison(slot, state.tokens.iter().copied().max().unwrap_or(0));
-        }
-        for (number, page) in self.pages.iter_mut().enumerate() {
-            let kept = live
-                .iter()
-                .find(|(p, _)| *p == number)
-                .map_or(0, |(_, kept)| *kept);
-            for (layer, shape) in page.iter_mut().zip(&self.shapes) {
-                for side in [Side::Key, Side::Value] {
-                    layer.planes[side as usize].poison(side, PlaneShape::of(shape), kept);
-                }
-            }
-        }
-    }
-
-    /// Pages that exist, used or free.
-    pub fn page_count(&self) -> usize {
-        self.pages.len()
-    }
-}
-
 /// Enters what the pages, all of the same size, take beside `beside` bytes.
 fn enter(held: &mut [Held; 2], pages: &[Vec<LayerPage>], beside: u64) {
     let (count, layers) = (
@@ -393,5 +362,7 @@ impl LayerPage {
     }
 }
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

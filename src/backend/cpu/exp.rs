@@ -39,6 +39,12 @@ fn fraction_exp2(f: f32) -> f32 {
     sum.mul_add(f, 1.0)
 }
 
+/// `1 / (1 + exp(-x))`.
+#[inline(always)]
+pub fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp2(-x * std::f32::consts::LOG2_E))
+}
+
 /// `x / (1 + exp(-x))`.
 #[inline(always)]
 pub fn silu(x: f32) -> f32 {

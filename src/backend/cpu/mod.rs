@@ -8,7 +8,9 @@ mod attention;
 mod cache;
 mod exp;
 mod kernel;
+mod machine;
 mod product;
+mod recurrent;
 mod rowwise;
 mod tensor;
 mod timing;
@@ -20,33 +22,18 @@ use rayon::prelude::*;
 
 use super::meter::Process;
 use super::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, Held, Ledger, Meter, Purpose,
-    RotaryTable, TensorData, storage,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination, Held, Ledger,
+    Meter, Purpose, RotaryTable, TensorData, cannot_cut, storage,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 pub use cache::CpuCache;
+pub use machine::claim_thread;
+use machine::instructions;
 pub use product::CpuWeight;
 use product::{Finish, Product};
 use pulp::Arch;
 pub use tensor::CpuTensor;
 use tensor::float_bytes;
-
-/// Makes the calling thread, which is to run the model, one of the threads that share the work.
-///
-/// A step of a small model is a few hundred operations of some ten microseconds. From a thread
-/// outside the pool each of them begins and ends with a switch between threads, which costs as
-/// much again; from a thread of the pool it does not. To be called once, before anything else
-/// runs in parallel, by a thread that lives as long as the process: a thread that ends no longer
-/// does its share. Results are the same with and without.
-///
-/// # Errors
-/// [`BackendError::Device`] where the pool exists already.
-pub fn claim_thread() -> Result<(), BackendError> {
-    rayon::ThreadPoolBuilder::new()
-        .use_current_thread()
-        .build_global()
-        .map_err(|e| BackendError::Device(format!("thread pool: {e}")))
-}
 
 /// The reference worker.
 pub struct CpuBackend {
@@ -74,23 +61,6 @@ impl CpuBackend {
 impl Default for CpuBackend {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-fn instructions(arch: Arch) -> &'static str {
-    struct Lanes;
-    impl pulp::WithSimd for Lanes {
-        type Output = usize;
-        #[inline(always)]
-        fn with_simd<S: pulp::Simd>(self, _: S) -> usize {
-            S::F32_LANES
-        }
-    }
-    match arch.dispatch(Lanes) {
-        1 => "scalar",
-        4 => "128-bit",
-        8 => "256-bit",
-        _ => "512-bit",
     }
 }
 
@@ -293,6 +263,25 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
+    fn recur(
+        &self,
+        packed: &mut CpuTensor,
+        rule: DeltaRule<'_, Self>,
+        to: Destination<'_, Self>,
+        room: &mut CpuTensor,
+        out: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        assert_eq!(packed.rows, to.rows.len(), "rows of a recurrent layer");
+        let tensors = [packed, room, out].map(|tensor| tensor.data.as_mut_slice());
+        let states = to.cache.states();
+        states.recur(self.arch, rule, (to.layer, to.rows), tensors)
+    }
+
+    fn gate_output(&self, gate: &CpuTensor, x: &mut CpuTensor) -> Result<(), BackendError> {
+        recurrent::gate_output(self.arch, &gate.data, &mut x.data);
+        Ok(())
+    }
+
     fn gate(
         &self,
         packed: &CpuTensor,
@@ -367,6 +356,9 @@ impl Backend for CpuBackend {
         slot: usize,
         tokens: usize,
     ) -> Result<(), BackendError> {
+        if tokens > 0 && cache.states().exist() {
+            return Err(cannot_cut(tokens));
+        }
         cache.truncate(slot, tokens);
         Ok(())
     }

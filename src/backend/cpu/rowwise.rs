@@ -11,7 +11,7 @@ use super::product::PARALLEL_ELEMENTS;
 use crate::backend::{Activation, BackendError, CacheRow, RotaryTable};
 
 /// Partial sums of a reduction.
-const LANES: usize = 16;
+pub const LANES: usize = 16;
 
 /// Adds 16 partial sums as a binary tree.
 #[inline(always)]
@@ -41,7 +41,7 @@ pub fn tree(mut lanes: [f32; LANES], merge: impl Fn(f32, f32) -> f32) -> f32 {
 }
 
 #[inline(always)]
-fn sum_of_squares(x: &[f32]) -> f32 {
+pub fn sum_of_squares(x: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
     let (chunks, rest) = x.as_chunks::<LANES>();
     for chunk in chunks {
@@ -56,7 +56,7 @@ fn sum_of_squares(x: &[f32]) -> f32 {
 }
 
 #[inline(always)]
-fn inverse_rms(x: &[f32], eps: f32) -> f32 {
+pub fn inverse_rms(x: &[f32], eps: f32) -> f32 {
     1.0 / (sum_of_squares(x) / x.len() as f32 + eps).sqrt()
 }
 
@@ -81,6 +81,7 @@ macro_rules! vectorised {
         $arch.dispatch(Body { $($name,)* lifetime: std::marker::PhantomData })
     }};
 }
+pub(in crate::backend::cpu) use vectorised;
 
 /// Calls `f(row number, row)` for rows of `width`, in parallel where that pays.
 fn for_rows(x: &mut [f32], width: usize, f: impl Fn(usize, &mut [f32]) + Sync) {

@@ -16,13 +16,14 @@ use std::rc::Rc;
 
 use super::device::{Buffer, Device, Purpose, launch};
 use super::functions::Kernels;
+use super::recurrent::States;
 use super::tensor::{Format, int};
 use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayer, CacheLayout, CacheRow};
 use crate::recipe::{ByteFormat, NativeDtype, PAGE_TOKENS};
 use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
 pub use layout::SideLayout;
-use layout::{Layout, lay_out};
+use layout::{Layout, check_layers, lay_out};
 pub use pool::Page;
 use pool::{Pool, PoolShape};
 pub use room::CacheRoom;
@@ -49,6 +50,7 @@ pub struct CudaCache {
     device_sides: Buffer,
     /// Heads and elements per head vector of every layer, on the device.
     device_shapes: Buffer,
+    states: States,
     slots: Vec<Slot>,
     pool: Pool,
     table: Table,
@@ -116,13 +118,7 @@ impl CudaCache {
     /// lacks, or which calibration is missing; [`BackendError::Device`] where memory is out.
     pub fn new(device: &Rc<Device>, layout: &CacheLayout) -> Result<Self, BackendError> {
         let storages = storage::of_layers(layout)?;
-        let mut head_dims = layout.layers.iter().map(|layer| layer.head_dim);
-        let runs = |dim: &usize| dim.is_multiple_of(8) && (8..=256).contains(dim);
-        if let Some(head_dim) = head_dims.find(|dim| !runs(dim)) {
-            return Err(BackendError::Unsupported(format!(
-                "head_dim {head_dim}: the cuda worker has multiples of 8 up to 256"
-            )));
-        }
+        check_layers(&layout.layers)?;
         let sink_tokens = layout.recipe.sink as usize;
         let Layout {
             sides,
@@ -137,6 +133,7 @@ impl CudaCache {
         let per_slot = layout.slot_tokens.div_ceil(PAGE);
         let pages = vec![Page::default(); layout.slots * per_slot];
         Ok(CudaCache {
+            states: States::new(device, layout)?,
             device_sides: device.upload(&sides, Purpose::Staging)?,
             device_shapes: device.upload(&shapes, Purpose::Staging)?,
             table: Table {
@@ -178,6 +175,11 @@ impl CudaCache {
     /// What attention has to know of a layer.
     pub fn layer(&self, layer: usize) -> CacheLayer {
         self.layers[layer]
+    }
+
+    /// States of recurrent layers.
+    pub fn states(&self) -> &States {
+        &self.states
     }
 
     /// Format of native components.
@@ -318,7 +320,7 @@ impl CudaCache {
         tokens: usize,
         found: Totals,
     ) -> ComponentTotals {
-        if tokens == 0 {
+        if tokens == 0 || self.layers[layer].recurrent.is_some() {
             return ComponentTotals::default();
         }
         let storage = self.storages[layer][side];

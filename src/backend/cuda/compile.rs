@@ -14,10 +14,11 @@ use crate::backend::BackendError;
 use crate::schema::sha256_hex;
 
 const COMMON: &str = include_str!("kernels/common.cu");
-const PARTS: [&str; 4] = [
+const PARTS: [&str; 5] = [
     include_str!("kernels/rowwise.cu"),
     include_str!("kernels/product.cu"),
     include_str!("kernels/storage.cu"),
+    include_str!("kernels/recurrent.cu"),
     include_str!("kernels/readout.cu"),
 ];
 const ATTENTION: [&str; 3] = [

@@ -161,7 +161,7 @@ impl Device {
         let free = self.memory().map_or(0, |(free, _)| free as u64);
         let name = PURPOSES[purpose as usize].1;
         let hint = match purpose {
-            Purpose::Cache | Purpose::Counters => "; fewer slots need less",
+            Purpose::Cache | Purpose::Counters | Purpose::States => "; fewer slots need less",
             Purpose::Staging => "; shorter prefill chunks need less",
             Purpose::Weights | Purpose::Graphs => "",
         };

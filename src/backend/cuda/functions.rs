@@ -15,7 +15,7 @@ use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 34] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
@@ -38,6 +38,15 @@ const NAMES: [&str; 25] = [
     "round_queries",
     "slot_totals",
     "slot_absmax",
+    "find_runs",
+    "convolve",
+    "keep_inputs",
+    "prepare_heads",
+    "delta_rule_32",
+    "delta_rule_128",
+    "delta_rule_256",
+    "norm_and_gate",
+    "gate_output",
     "suppress",
     "argmax",
     "nll",

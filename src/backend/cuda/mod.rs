@@ -23,6 +23,7 @@ mod projections;
 mod ptx;
 mod readout;
 mod recording;
+mod recurrent;
 mod rows;
 mod rowwise;
 mod self_test;

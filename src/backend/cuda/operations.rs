@@ -8,8 +8,9 @@ use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, blocks, format_of, int};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, Destination, GateProjection,
-    HeadProjection, LayerPass, Meter, RotaryTable, TensorData, concatenated, project_heads,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination,
+    GateProjection, HeadProjection, LayerPass, Meter, RotaryTable, TensorData, cannot_cut,
+    concatenated, project_heads,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -206,6 +207,21 @@ impl Backend for CudaBackend {
         self.start_rotary(x, table, rows)
     }
 
+    fn recur(
+        &self,
+        packed: &mut CudaTensor,
+        rule: DeltaRule<'_, Self>,
+        to: Destination<'_, Self>,
+        room: &mut CudaTensor,
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        self.start_recur(packed, rule, to, room, out)
+    }
+
+    fn gate_output(&self, gate: &CudaTensor, x: &mut CudaTensor) -> Result<(), BackendError> {
+        self.start_gate_output(gate, x)
+    }
+
     fn round_queries(
         &self,
         cache: &CudaCache,
@@ -226,27 +242,7 @@ impl Backend for CudaBackend {
         v: &CudaTensor,
         rows: &[CacheRow],
     ) -> Result<(), BackendError> {
-        let shape = cache.layer(layer);
-        let width = shape.width();
-        for x in [k, v] {
-            assert!(
-                x.rows == rows.len() && x.width == width,
-                "shape of keys and values"
-            );
-        }
-        let arguments = self.store_arguments(
-            cache,
-            layer,
-            rows,
-            [k.float(&self.kernels)?, v.float(&self.kernels)?],
-            shape.head_dim / 2,
-        )?;
-        let vectors = rows.len() * 2 * shape.kv_heads;
-        self.kernels
-            .start("store", blocks(vectors, 8), |function, grid| {
-                // SAFETY: every row has a page; keys and values have a row each.
-                unsafe { launch!(self.kernels.device, function, grid, 256, 0; arguments) }
-            })
+        self.start_store(cache, layer, [k, v], rows)
     }
 
     fn attend(
@@ -329,18 +325,7 @@ impl Backend for CudaBackend {
         first: usize,
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        assert!(
-            out.rows == x.rows && first + out.width <= x.width,
-            "columns of a tensor"
-        );
-        let (from, to) = (x.float(&self.kernels)?, out.written(x.operand)?);
-        let (across, first, width) = (int(x.width), int(first), int(out.width));
-        self.kernels.start("columns", out.rows as u32, |function, grid| {
-            // SAFETY: both tensors have as many rows, the columns lie within those of `x`.
-            unsafe {
-                launch!(self.kernels.device, function, grid, 256, 0; from, across, first, to, width)
-            }
-        })
+        self.start_columns(x, first, out)
     }
 
     fn gather(
@@ -349,22 +334,7 @@ impl Backend for CudaBackend {
         rows: &[usize],
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        assert!(
-            out.rows == rows.len() && out.width == x.width,
-            "shape of gathered rows"
-        );
-        assert!(rows.iter().all(|&row| row < x.rows), "rows of a tensor");
-        let rows: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
-        let rows = self.kernels.device.upload(&rows, Purpose::Staging)?;
-        let held = x.held()?;
-        let to = out.written_as(held.format, x.operand)?.pointer;
-        let (from, at) = (held.pointer, rows.pointer());
-        let bytes = (x.width * held.format.bytes()) as i64;
-        self.kernels
-            .start("gather", out.rows as u32, |function, grid| {
-                // SAFETY: rows lie within `x`, one row of `out` for each.
-                unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, at, to, bytes) }
-            })
+        self.start_gather(x, rows, out)
     }
 
     fn suppress(&self, logits: &mut CudaTensor, ids: &[u32]) -> Result<(), BackendError> {
@@ -399,6 +369,9 @@ impl Backend for CudaBackend {
         slot: usize,
         tokens: usize,
     ) -> Result<(), BackendError> {
+        if tokens > 0 && cache.states().exist() {
+            return Err(cannot_cut(tokens));
+        }
         cache.truncate(slot, tokens);
         Ok(())
     }

@@ -85,6 +85,37 @@ impl CudaBackend {
         })
     }
 
+    /// See [`crate::backend::Backend::store`].
+    pub(super) fn start_store(
+        &self,
+        cache: &mut CudaCache,
+        layer: usize,
+        [k, v]: [&CudaTensor; 2],
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError> {
+        let shape = cache.layer(layer);
+        let width = shape.width();
+        for x in [k, v] {
+            assert!(
+                x.rows == rows.len() && x.width == width,
+                "shape of keys and values"
+            );
+        }
+        let arguments = self.store_arguments(
+            cache,
+            layer,
+            rows,
+            [k.float(&self.kernels)?, v.float(&self.kernels)?],
+            shape.head_dim / 2,
+        )?;
+        let vectors = rows.len() * 2 * shape.kv_heads;
+        self.kernels
+            .start("store", blocks(vectors, 8), |function, grid| {
+                // SAFETY: every row has a page; keys and values have a row each.
+                unsafe { launch!(self.kernels.device, function, grid, 256, 0; arguments) }
+            })
+    }
+
     /// Norms and rotates the heads of `packed`, stores keys and values, and writes queries: beside
     /// 16-bit weights in the 16-bit format in which attention multiplies them.
     pub(super) fn split_heads(

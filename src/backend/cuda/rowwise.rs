@@ -1,7 +1,7 @@
 //! Operations that treat every row on its own.
 
 use super::CudaBackend;
-use super::device::launch;
+use super::device::{Purpose, launch};
 use super::tensor::{CudaTensor, CudaVector, blocks, int};
 use crate::backend::{BackendError, CacheRow, RotaryTable};
 
@@ -71,6 +71,52 @@ impl CudaBackend {
                     launch!(self.kernels.device, function, grid, 256, 0;
                     to, cos, sin, places, count, width, half, head_dim, own_pairs)
                 }
+            })
+    }
+
+    /// See [`crate::backend::Backend::columns`].
+    pub(super) fn start_columns(
+        &self,
+        x: &CudaTensor,
+        first: usize,
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        assert!(
+            out.rows == x.rows && first + out.width <= x.width,
+            "columns of a tensor"
+        );
+        let (from, to) = (x.float(&self.kernels)?, out.written(x.operand)?);
+        let (across, first, width) = (int(x.width), int(first), int(out.width));
+        self.kernels.start("columns", out.rows as u32, |function, grid| {
+            // SAFETY: both tensors have as many rows, the columns lie within those of `x`.
+            unsafe {
+                launch!(self.kernels.device, function, grid, 256, 0; from, across, first, to, width)
+            }
+        })
+    }
+
+    /// See [`crate::backend::Backend::gather`].
+    pub(super) fn start_gather(
+        &self,
+        x: &CudaTensor,
+        rows: &[usize],
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        assert!(
+            out.rows == rows.len() && out.width == x.width,
+            "shape of gathered rows"
+        );
+        assert!(rows.iter().all(|&row| row < x.rows), "rows of a tensor");
+        let rows: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
+        let rows = self.kernels.device.upload(&rows, Purpose::Staging)?;
+        let held = x.held()?;
+        let to = out.written_as(held.format, x.operand)?.pointer;
+        let (from, at) = (held.pointer, rows.pointer());
+        let bytes = (x.width * held.format.bytes()) as i64;
+        self.kernels
+            .start("gather", out.rows as u32, |function, grid| {
+                // SAFETY: rows lie within `x`, one row of `out` for each.
+                unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, at, to, bytes) }
             })
     }
 }

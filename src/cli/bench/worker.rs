@@ -82,11 +82,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         }
         Worker::Cuda { device } => {
             let expected = Expected {
-                head_dim: settings
-                    .config
-                    .layers
-                    .first()
-                    .map_or(0, |layer| layer.head_dim),
+                head_dim: settings.config.widest(|layer| layer.head_dim),
                 native: settings.config.native_dtype,
                 exact: false,
             };

@@ -18,6 +18,9 @@ use crate::schema::{LayerScales, QuantisedWeights};
 /// Tokens of the sequence whose bytes are given, where the model's context holds as many.
 const SEQUENCE_TOKENS: u64 = 8192;
 
+/// A tensor of the layers of Qwen3.5 that predict tokens beyond the next one.
+const DRAFT_TENSOR: &str = "mtp.fc.weight";
+
 /// What is found of a checkpoint.
 #[derive(Serialize)]
 pub(super) struct ModelReport {
@@ -233,6 +236,10 @@ fn notes(
              sequences that fit a GPU."
                 .to_owned(),
         );
+    }
+    if files.is_some_and(|files| files.weights.contains(DRAFT_TENSOR)) {
+        notes
+            .push("layers that predict tokens beyond the next one (mtp) are not loaded".to_owned());
     }
     let quantised = weights.and_then(|weights| weights.quantised.as_ref());
     if let Some(activations) = quantised.and_then(|found| found.activations.as_ref()) {

@@ -104,10 +104,13 @@ impl Costs {
 
     /// Elements of a layer's key and value projections.
     fn stored(&self, layer: &LayerConfig) -> f64 {
-        2.0 * self.hidden * layer.kv_width() as f64
+        let recurrent = layer.recurrent;
+        let states = recurrent.map_or(0, |shape| shape.projected() + shape.values());
+        self.hidden * (2 * layer.kv_width() + states) as f64
     }
 
-    /// Elements of a layer's other projections.
+    /// Elements of a layer's other projections; of a recurrent one all but the MLP's are counted for
+    /// every row.
     fn rest(&self, layer: &LayerConfig) -> f64 {
         2.0 * self.hidden * layer.q_width() as f64 + self.mlp
     }

@@ -121,7 +121,8 @@ impl<B: Backend> Driver<'_, B> {
     /// One forward pass; returns which lanes failed.
     ///
     /// A number that is not finite concerns its own sequence only. The others run again without
-    /// it: what they store twice is the same, and rows do not influence each other's bits.
+    /// it: what they store twice is the same, and rows do not influence each other's bits. Recurrent
+    /// states would take the same tokens in twice: such sequences begin anew, to the same bits.
     fn step<T: Task>(
         &mut self,
         task: &T,
@@ -141,6 +142,10 @@ impl<B: Backend> Driver<'_, B> {
                     let owner = owner.unwrap_or_default();
                     let from = fail_at(&mut lanes[owner], position, &what, &mut failed[owner]);
                     pass.remove(slot, from);
+                    if self.decoder.config().is_recurrent() {
+                        restart(pass, lanes);
+                        break;
+                    }
                 }
                 Err(other) => return Err(other),
             }
@@ -285,6 +290,16 @@ fn accept<T: Task>(
             Ok(None) => {}
             Ok(Some(tokens)) => lane.cut(tokens),
             Err(error) => *failure = Some(error),
+        }
+    }
+}
+
+/// Sequences with rows in a pass that failed begin anew: nobody knows how many of them their states
+/// took in.
+fn restart<S: Sequence>(pass: &Pass, lanes: &mut [Lane<S>]) {
+    for lane in lanes {
+        if let Some(before) = pass.first(lane.slot) {
+            lane.restart(before);
         }
     }
 }

@@ -7,7 +7,8 @@ use crate::schema::{
     all_unit_scales,
 };
 
-/// Builds the engagement of `recipe` from what the probe stored per layer.
+/// Builds the engagement of `recipe` from what the probe stored per layer, of which those count that
+/// `keep` keys and values.
 ///
 /// # Errors
 /// [`EngineError::Worker`], by component, where a layer stored nothing or lacks its scales, where
@@ -17,6 +18,7 @@ pub(super) fn engagement(
     recipe: &Recipe,
     probe_tokens: u64,
     layers: &[KvTotals],
+    keep: &[bool],
     queries: Option<QueryEngagement>,
 ) -> Result<Engagement, EngineError> {
     if u64::from(recipe.sink) >= probe_tokens {
@@ -39,7 +41,7 @@ pub(super) fn engagement(
     }
     let mut differs = false;
     for (side, read) in SIDES {
-        differs |= check_side(recipe, layers, side, read)?;
+        differs |= check_side(recipe, layers, keep, (side, read))?;
     }
     let layers: Vec<LayerEngagement> = (0u32..)
         .zip(layers)
@@ -69,22 +71,25 @@ const SIDES: [(&str, Read); 2] = [("k", |totals| &totals.k), ("v", |totals| &tot
 fn check_side(
     recipe: &Recipe,
     layers: &[KvTotals],
-    side: &str,
-    read: Read,
+    keep: &[bool],
+    (side, read): (&str, Read),
 ) -> Result<bool, EngineError> {
     let component_at = |layer: usize| {
         let (k, v) = recipe.components_at(layer, layers.len());
         if side == "k" { k } else { v }
     };
     let mut changed = 0;
-    for (layer, totals) in layers.iter().enumerate() {
+    let kept = |layer: &usize| keep[*layer];
+    for layer in (0..layers.len()).filter(kept) {
+        let totals = &layers[layer];
         let component = component_at(layer);
         check_layer(component, read(totals)).map_err(|what| {
             not_engaged(recipe, &format!("component {side}, layer {layer}: {what}"))
         })?;
         changed += read(totals).changed;
     }
-    let quantised = (0..layers.len()).any(|layer| component_at(layer).is_quantised());
+    let mut kept = (0..layers.len()).filter(kept);
+    let quantised = kept.any(|layer| component_at(layer).is_quantised());
     if quantised && changed == 0 {
         return Err(not_engaged(
             recipe,
@@ -155,7 +160,7 @@ mod tests {
     }
 
     fn refusal(recipe: &str, layers: &[KvTotals]) -> String {
-        engagement(&parse(recipe), 1, layers, None)
+        engagement(&parse(recipe), 1, layers, &vec![true; layers.len()], None)
             .unwrap_err()
             .to_string()
     }
@@ -163,7 +168,7 @@ mod tests {
     #[test]
     fn native_differs_nowhere() {
         let layers = [layer(side(0, None), side(0, None))];
-        let found = engagement(&Recipe::native(), 4, &layers, None).unwrap();
+        let found = engagement(&Recipe::native(), 4, &layers, &[true], None).unwrap();
         assert!(!found.differs_from_native);
         assert!(!found.unit_scales);
         assert_eq!(found.probe_tokens, 4);
@@ -175,7 +180,7 @@ mod tests {
             layer(side(0, None), side(0, Some(0.5))),
             layer(side(0, None), side(9, Some(0.25))),
         ];
-        let found = engagement(&parse("AD"), 4, &layers, None).unwrap();
+        let found = engagement(&parse("AD"), 4, &layers, &[true; 2], None).unwrap();
         assert!(found.differs_from_native);
         assert_eq!(found.recipe, "k=native,v=e4m3:dynamic");
         assert_eq!(found.layers[1].layer, 1);
@@ -218,11 +223,21 @@ mod tests {
     }
 
     #[test]
+    fn layers_that_keep_nothing_are_left_out() {
+        let nothing = KvTotals::default();
+        let layers = [nothing.clone(), layer(side(0, None), side(9, Some(0.5)))];
+        let found = engagement(&parse("AD"), 4, &layers, &[false, true], None).unwrap();
+        assert!(found.differs_from_native && found.layers.len() == 2);
+        let bare = [nothing, layer(side(0, None), side(0, Some(0.5)))];
+        assert!(engagement(&parse("AD"), 4, &bare, &[false, true], None).is_err());
+    }
+
+    #[test]
     fn a_probe_within_the_sink_proves_nothing() {
         let layers = [layer(side(0, None), side(9, Some(0.5)))];
         let sink = |tokens| parse(&format!("k=native,v=e4m3,sink={tokens}"));
-        assert!(engagement(&sink(3), 4, &layers, None).is_ok());
-        let message = engagement(&sink(4), 4, &layers, None).unwrap_err();
+        assert!(engagement(&sink(3), 4, &layers, &[true], None).is_ok());
+        let message = engagement(&sink(4), 4, &layers, &[true], None).unwrap_err();
         assert!(message.to_string().contains("all 4 tokens of the probe"));
     }
 
@@ -235,7 +250,13 @@ mod tests {
                 probe_nll,
                 native_probe_nll: 2.5,
             };
-            engagement(&parse("k=native,v=e4m3,q=e4m3"), 4, &layers, Some(queries))
+            engagement(
+                &parse("k=native,v=e4m3,q=e4m3"),
+                4,
+                &layers,
+                &[true],
+                Some(queries),
+            )
         };
         let found = with(2.75).unwrap().queries.unwrap();
         assert_eq!((found.probe_nll, found.native_probe_nll), (2.75, 2.5));
@@ -250,7 +271,7 @@ mod tests {
     fn unit_scales_are_seen() {
         let layers = [layer(side(0, None), side(9, Some(1.0)))];
         assert!(
-            engagement(&parse("AF"), 1, &layers, None)
+            engagement(&parse("AF"), 1, &layers, &[true], None)
                 .unwrap()
                 .unit_scales
         );

@@ -24,9 +24,16 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
     let queries = config.widest(LayerConfig::q_width);
     let keys = config.widest(LayerConfig::kv_width);
     let heads = config.widest(|layer| layer.heads);
+    let recurrent = config.widest(|layer| {
+        layer.recurrent.map_or(0, |shape| {
+            shape.projected() + shape.channels() + 2 * shape.values()
+        })
+    });
+    let gate = if config.attention_gate { queries } else { 0 };
+    let attention = 2 * queries + 2 * keys + gate;
     let streams = if config.output_norms { 4 } else { 3 };
     let widths =
-        streams * config.hidden_size + 2 * queries + 2 * keys + 3 * config.intermediate_size;
+        streams * config.hidden_size + attention + recurrent + 3 * config.intermediate_size;
     let spans = tokens.div_ceil(SPAN);
     let partials = if spans > 1 {
         spans * (queries * 4 + heads * 8)
@@ -61,7 +68,7 @@ pub(super) fn fitting(
 pub(super) struct Least {
     /// Bytes of all weights.
     weights: u64,
-    /// Bytes of the native cache of one sequence of `tokens` tokens.
+    /// Bytes of the native cache of one sequence of `tokens` tokens, with its recurrent state.
     cache: u64,
     /// Bytes of activations in the shortest passes.
     activations: u64,
@@ -82,10 +89,12 @@ impl Least {
         };
         let pages = (tokens as u64).div_ceil(PAGE_TOKENS);
         let cache = cache_bytes(pages, config.layers.iter().map(per_token).sum());
+        let recurrent = config.layers.iter().filter_map(|layer| layer.recurrent);
+        let states: u64 = recurrent.flat_map(|shape| shape.bytes()).sum();
         let shortest = fitting(config, slots, tokens, 0);
         Least {
             weights,
-            cache: cache.unwrap_or(u64::MAX),
+            cache: cache.map_or(u64::MAX, |cache| cache.saturating_add(states)),
             activations: activations(config, shortest, tokens) as u64,
             tokens,
         }
@@ -145,6 +154,7 @@ mod tests {
             attention_output_bias: false,
             mlp_bias: false,
             qk_norm: true,
+            attention_gate: false,
             fused_projections: false,
             output_norms: false,
             norms_less_one: false,

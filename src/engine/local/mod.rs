@@ -202,6 +202,12 @@ impl<B: Backend> Engine for LocalEngine<B> {
         arm::try_recipe(&self.decoder, recipe)
     }
 
+    /// The state of a recurrent layer is that of the last token: a draft's tokens could not be taken
+    /// back.
+    fn takes_drafts(&self) -> bool {
+        !self.decoder.config().is_recurrent()
+    }
+
     fn batch_cases(&self) -> usize {
         let layout = self.arm.as_ref().map_or(self.settings.layout, Arm::layout);
         layout.slots * self.settings.cases_per_slot
@@ -252,7 +258,9 @@ impl<B: Backend> Engine for LocalEngine<B> {
                     task.observer.generated(index, Ok(nothing));
                 }
                 Ok(()) => {
-                    let usable = |id| bounds.holds(id) && !self.text.eos_ids().contains(&id);
+                    let takes_drafts = self.takes_drafts();
+                    let usable =
+                        |id| takes_drafts && bounds.holds(id) && !self.text.eos_ids().contains(&id);
                     queue.push((index, Continuation::new(request, usable)));
                 }
             }

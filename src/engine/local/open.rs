@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::cuda::{CudaBackend, Expected};
 use crate::backend::{Backend, BackendError};
-use crate::model::{Decoder, LoadError, ModelFiles, Tokenizer, weight_bytes};
+use crate::model::{Decoder, LoadError, ModelConfig, ModelFiles, Tokenizer, weight_bytes};
 use crate::schema::WorkerIdentity;
 
 use super::footprint::{self, Least};
@@ -16,8 +16,26 @@ const CUDA_SLOTS: usize = 512;
 /// Longest sequences of built-in panels, in tokens.
 const LONGEST: usize = 8192;
 
+/// One over this part of the free memory may go to recurrent states.
+const STATE_PART: usize = 4;
+
 /// A weight whose element type is that of all that queries are computed from.
-const FIRST_PROJECTION: &str = "model.layers.0.self_attn.q_proj.weight";
+fn first_projection(config: &ModelConfig) -> String {
+    let mut layers = config.layers.iter();
+    let first = layers.position(|layer| layer.recurrent.is_none());
+    format!(
+        "model.layers.{}.self_attn.q_proj.weight",
+        first.unwrap_or(0)
+    )
+}
+
+/// Sequences side by side, as many as have room for their recurrent states in a part of `free` bytes.
+fn slots(config: &ModelConfig, free: usize) -> usize {
+    let shapes = config.layers.iter().filter_map(|layer| layer.recurrent);
+    let bytes: u64 = shapes.flat_map(|shape| shape.bytes()).sum();
+    let fitting = (free / STATE_PART).checked_div(bytes as usize);
+    fitting.map_or(CUDA_SLOTS, |slots| slots.clamp(1, CUDA_SLOTS))
+}
 
 impl TokenText for Tokenizer {
     fn decode(&self, ids: &[u32]) -> String {
@@ -77,8 +95,9 @@ impl LocalEngine<CudaBackend> {
         Self::cuda_for(files, device, LONGEST)
     }
 
-    /// The built-in worker on GPU number `device`, for sequences of up to `longest` tokens. Up to 512 sequences run side by side, as many as
-    /// have room for the pages that each may need; prompts run in passes of up to 8,192 tokens, as
+    /// The built-in worker on GPU number `device`, for sequences of up to `longest`
+    /// tokens. Up to 512 sequences run side by side, as many as have room for the pages and states
+    /// that each may need; prompts run in passes of up to 8,192 tokens, as
     /// memory allows.
     ///
     /// # Errors
@@ -93,9 +112,9 @@ impl LocalEngine<CudaBackend> {
         let tokens = files.config.context.min(longest).max(1);
         let (config, weights) = (&files.config, files.weights.as_ref());
         let expected = Expected {
-            head_dim: config.layers.first().map_or(0, |layer| layer.head_dim),
+            head_dim: config.widest(|layer| layer.head_dim),
             native: config.native_dtype,
-            exact: weights.element_bytes(FIRST_PROJECTION) == size_of::<f32>() as u64,
+            exact: weights.element_bytes(&first_projection(config)) == size_of::<f32>() as u64,
         };
         let backend = CudaBackend::expecting(device, expected).map_err(LoadError::Device)?;
         let worker = WorkerIdentity {
@@ -115,7 +134,7 @@ impl LocalEngine<CudaBackend> {
             .memory()
             .map_err(LoadError::Device)?;
         let config = engine.decoder.config();
-        engine.settings.layout = footprint::fitting(config, CUDA_SLOTS, tokens, free);
+        engine.settings.layout = footprint::fitting(config, slots(config, free), tokens, free);
         Ok(engine)
     }
 }

@@ -40,7 +40,9 @@ impl<B: Backend> LocalEngine<B> {
         let stored = self.measure(&mut arm, probe, 0, &mut observer);
         let totals = stored.map_err(of_probe)?.totals;
         let tokens = setup.probe.len() as u64;
-        let engagement = engagement::engagement(recipe, tokens, &totals, queries)?;
+        let layers = &self.decoder.config().layers;
+        let keep: Vec<bool> = layers.iter().map(|l| l.recurrent.is_none()).collect();
+        let engagement = engagement::engagement(recipe, tokens, &totals, &keep, queries)?;
         Ok((arm, engagement))
     }
 

@@ -161,6 +161,7 @@ fn allocations(ledger: &Ledger) -> Allocations {
         counters: ledger.peak(Purpose::Counters),
         staging: ledger.peak(Purpose::Staging),
         graphs: ledger.peak(Purpose::Graphs),
+        states: ledger.peak(Purpose::States),
     }
 }
 

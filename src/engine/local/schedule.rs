@@ -36,6 +36,8 @@ pub(super) struct Lane<S> {
     pub slot: usize,
     /// Tokens stored so far.
     pub stored: usize,
+    /// Tokens that were stored before it began anew: logits up to there were read already.
+    pub answered: usize,
     /// The slot holds tokens beyond `stored`, which are wrong.
     pub is_cut: bool,
     /// The sequence.
@@ -49,6 +51,7 @@ impl<S: Sequence> Lane<S> {
             index,
             slot,
             stored: 0,
+            answered: 0,
             is_cut: false,
             sequence,
         }
@@ -69,6 +72,13 @@ impl<S: Sequence> Lane<S> {
             self.stored = tokens;
             self.is_cut = true;
         }
+    }
+
+    /// Begins anew in an empty slot, where `before` tokens had been stored and what came after them
+    /// was not read.
+    pub fn restart(&mut self, before: usize) {
+        self.answered = self.answered.max(before);
+        self.cut(0);
     }
 
     /// Goes on without a draft.
@@ -125,7 +135,7 @@ impl Pass {
     fn take<S: Sequence>(&mut self, lane_index: usize, lane: &mut Lane<S>, count: usize) {
         let wanted = lane.sequence.wanted();
         for position in lane.stored..lane.stored + count {
-            if wanted.contains(&position) {
+            if wanted.contains(&position) && position >= lane.answered {
                 self.wanted.push(self.rows.len());
                 self.picks.push(Pick {
                     lane: lane_index,
@@ -139,6 +149,12 @@ impl Pass {
             self.ids.push(lane.sequence.feed()[position]);
         }
         lane.stored += count;
+    }
+
+    /// The first position of a slot; `None` where it has no row.
+    pub fn first(&self, slot: usize) -> Option<usize> {
+        let mut rows = self.rows.iter();
+        Some(rows.find(|row| row.slot == slot)?.position)
     }
 
     /// Takes a slot's rows from position `from` on out.

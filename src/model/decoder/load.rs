@@ -1,10 +1,12 @@
 //! Moves a checkpoint's weights to a backend, one tensor at a time.
 
+mod mixer;
+
 use crate::backend::{Backend, BackendError, TensorData, concatenated};
 use crate::model::tensors::{Norms, Projections};
 use crate::model::{LayerConfig, ModelConfig, ModelError, WeightSource};
 
-use super::{Decoder, HeadNorms, Layer, Output, Projection};
+use super::{Decoder, HeadNorms, Layer, Mixer, Output, Projection};
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -88,22 +90,31 @@ impl<B: Backend> Loader<'_, B> {
         let layer = &config.layers[index];
         let name = |part: &str| format!("model.layers.{index}.{part}");
         let hidden = config.hidden_size;
-        let Projections { heads, gate_up } = Projections::new(config, layer);
-        let attention = |parts: &[(&str, usize)], inner, bias| {
-            self.projection(&name("self_attn"), parts, inner, bias)
-        };
+        let Projections { gate_up, .. } = Projections::new(config, layer);
         let mlp = |parts: &[(&str, usize)], inner| {
             self.projection(&name("mlp"), parts, inner, config.mlp_bias)
         };
         let norm = |part: &str| self.norm(&name(part), hidden);
         let norms = Norms::new(config);
-        let (queries, output_bias) = (layer.q_width(), config.attention_output_bias);
+        let (mixer, projection) = match &layer.recurrent {
+            None => {
+                let folder = name("self_attn");
+                let (queries, bias) = (layer.q_width(), config.attention_output_bias);
+                let output = self.projection(&folder, &[("o_proj", hidden)], queries, bias)?;
+                (Mixer::Attention(self.attention(&folder, layer)?), output)
+            }
+            Some(shape) => {
+                let folder = name("linear_attn");
+                let parts = [("out_proj", hidden)];
+                let output = self.projection(&folder, &parts, shape.values(), false)?;
+                (Mixer::Recurrent(self.recurrent(&folder, shape)?), output)
+            }
+        };
         Ok(Layer {
             input_norm: norm(norms.attention)?,
-            heads: attention(&heads, hidden, config.qkv_bias)?,
-            qk_norm: self.qk_norm(&name("self_attn"), layer)?,
+            mixer,
             output: Output {
-                projection: attention(&[("o_proj", hidden)], queries, output_bias)?,
+                projection,
                 norm: norms.attention_output.map(norm).transpose()?,
             },
             mlp_norm: norm(norms.mlp)?,

@@ -15,8 +15,12 @@ pub struct Workspace<B: Backend> {
     pub(super) branch: B::Tensor,
     /// Head vectors, of every shape that layers have.
     pub(super) heads: Vec<HeadTensors<B>>,
-    /// Which of them a layer takes.
+    /// Which of them a layer with attention takes.
     pub(super) heads_of: Vec<usize>,
+    /// Tensors of recurrent layers, of every shape that there is.
+    pub(super) recurrent: Vec<RecurrentTensors<B>>,
+    /// Which of them a recurrent layer takes.
+    pub(super) recurrent_of: Vec<usize>,
     /// MLP gate and up projection side by side, `[rows, 2 * intermediate_size]`.
     pub(super) packed_gate: B::Tensor,
     /// `activation(gate) * up`, `[rows, intermediate_size]`.
@@ -26,7 +30,7 @@ pub struct Workspace<B: Backend> {
     /// Angles up to the furthest position seen, of every rotary embedding and head width that
     /// layers have.
     pub(super) rotary: Vec<RotaryTables>,
-    /// Which of them a layer takes.
+    /// Which of them a layer with attention takes.
     pub(super) rotary_of: Vec<usize>,
     /// Rotary embedding of each of them.
     ropes: Vec<usize>,
@@ -40,16 +44,31 @@ pub(super) struct HeadTensors<B: Backend> {
     pub q: B::Tensor,
     /// Attention output, `[rows, heads * head_dim]`.
     pub attended: B::Tensor,
+    /// Its gate, likewise, where there is one.
+    pub gate: Option<B::Tensor>,
 }
 
-/// The distinct values of `of` over all layers, and which of them each layer has.
+/// Tensors of recurrent layers of one shape.
+pub(super) struct RecurrentTensors<B: Backend> {
+    /// Input projections side by side, `[rows, projected]`.
+    pub packed: B::Tensor,
+    /// Convolved queries, keys and values, `[rows, channels]`.
+    pub convolved: B::Tensor,
+    /// What the states give, `[rows, values]`.
+    pub out: B::Tensor,
+    /// Room for some rows of it.
+    pub kept: B::Tensor,
+}
+
+/// The distinct values of `of` over all layers that have one, and which of them each layer has; 0
+/// for the others.
 fn distinct<T: PartialEq>(
     layers: &[LayerConfig],
-    of: impl Fn(&LayerConfig) -> T,
+    of: impl Fn(&LayerConfig) -> Option<T>,
 ) -> (Vec<T>, Vec<usize>) {
     let mut found: Vec<T> = Vec::new();
     let numbers = layers.iter().map(|layer| {
-        let value = of(layer);
+        let Some(value) = of(layer) else { return 0 };
         found
             .iter()
             .position(|one| *one == value)
@@ -69,16 +88,29 @@ impl<B: Backend> Workspace<B> {
     /// What the backend reports.
     pub fn new(backend: &B, config: &ModelConfig) -> Result<Self, BackendError> {
         let tensor = |width: usize| backend.tensor(1, width);
-        let widths = |layer: &LayerConfig| (layer.q_width(), layer.kv_width());
+        let attends = |layer: &LayerConfig| layer.recurrent.is_none();
+        let widths =
+            |layer: &LayerConfig| attends(layer).then(|| (layer.q_width(), layer.kv_width()));
         let (shapes, heads_of) = distinct(&config.layers, widths);
         let heads = shapes.into_iter().map(|(queries, keys)| {
             Ok(HeadTensors {
                 packed: tensor(queries + 2 * keys)?,
                 q: tensor(queries)?,
                 attended: tensor(queries)?,
+                gate: config.attention_gate.then(|| tensor(queries)).transpose()?,
             })
         });
-        let (tables, rotary_of) = distinct(&config.layers, |layer| (layer.rope, layer.head_dim));
+        let (states, recurrent_of) = distinct(&config.layers, |layer| layer.recurrent);
+        let recurrent = states.into_iter().map(|shape| {
+            Ok(RecurrentTensors {
+                packed: tensor(shape.projected())?,
+                convolved: tensor(shape.channels())?,
+                out: tensor(shape.values())?,
+                kept: tensor(shape.values())?,
+            })
+        });
+        let angles = |layer: &LayerConfig| attends(layer).then_some((layer.rope, layer.head_dim));
+        let (tables, rotary_of) = distinct(&config.layers, angles);
         let empty =
             |&(rope, head_dim): &(usize, usize)| RotaryTables::new(&config.ropes[rope], head_dim);
         Ok(Workspace {
@@ -87,6 +119,8 @@ impl<B: Backend> Workspace<B> {
             branch: tensor(config.hidden_size)?,
             heads: heads.collect::<Result<_, BackendError>>()?,
             heads_of,
+            recurrent: recurrent.collect::<Result<_, BackendError>>()?,
+            recurrent_of,
             packed_gate: tensor(2 * config.intermediate_size)?,
             activated: tensor(config.intermediate_size)?,
             logits: tensor(config.vocab_size)?,
@@ -116,12 +150,25 @@ impl<B: Backend> Workspace<B> {
             backend.resize(&mut heads.packed, rows.len())?;
             backend.resize(&mut heads.q, rows.len())?;
             backend.resize(&mut heads.attended, rows.len())?;
+            if let Some(gate) = &mut heads.gate {
+                backend.resize(gate, rows.len())?;
+            }
+        }
+        for tensors in &mut self.recurrent {
+            let all = [
+                &mut tensors.packed,
+                &mut tensors.convolved,
+                &mut tensors.out,
+            ];
+            for tensor in all {
+                backend.resize(tensor, rows.len())?;
+            }
         }
         self.resize_inner(backend, config, rows.len())
     }
 
-    /// Drops every row of the residual stream and of layer number `layer`'s queries that is not
-    /// wanted.
+    /// Drops every row that is not wanted of the residual stream and of what layer number `layer`
+    /// goes on with.
     pub(super) fn narrow(
         &mut self,
         backend: &B,
@@ -129,18 +176,25 @@ impl<B: Backend> Workspace<B> {
         layer: usize,
         wanted: &[usize],
     ) -> Result<(), BackendError> {
-        let heads = &mut self.heads[self.heads_of[layer]];
-        // What is computed from either stands free until then, and is as wide. Both pairs change
-        // places together: a backend that recorded a pass tells them apart by `x` alone.
-        for (tensor, room) in [
-            (&mut self.x, &mut self.normed),
-            (&mut heads.q, &mut heads.attended),
-        ] {
+        let keep = |tensor: &mut B::Tensor, room: &mut B::Tensor| {
             backend.resize(room, wanted.len())?;
             backend.gather(tensor, wanted, room)?;
             std::mem::swap(tensor, room);
+            Ok(())
+        };
+        // What is computed from either stands free until then, and is as wide.
+        keep(&mut self.x, &mut self.normed)?;
+        if config.layers[layer].recurrent.is_some() {
+            let tensors = &mut self.recurrent[self.recurrent_of[layer]];
+            keep(&mut tensors.out, &mut tensors.kept)?;
+        } else {
+            let heads = &mut self.heads[self.heads_of[layer]];
+            keep(&mut heads.q, &mut heads.attended)?;
+            if let Some(gate) = &mut heads.gate {
+                keep(gate, &mut heads.attended)?;
+            }
+            backend.resize(&mut heads.attended, wanted.len())?;
         }
-        backend.resize(&mut heads.attended, wanted.len())?;
         self.resize_inner(backend, config, wanted.len())
     }
 

@@ -92,6 +92,7 @@ pub(crate) fn config(file: &FileBytes, header: &Header) -> Result<ModelConfig, M
         attention_output_bias: has("blk.0.attn_output.bias"),
         mlp_bias: has("blk.0.ffn_gate.bias"),
         qk_norm: gemma || family == Family::Qwen3,
+        attention_gate: false,
         fused_projections: false,
         output_norms: gemma,
         // These files hold norm weights as they multiply.

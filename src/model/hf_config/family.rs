@@ -8,10 +8,11 @@ use crate::model::fields::Fields;
 use crate::model::{Family, ModelError};
 
 /// `model_type` and architecture of every family.
-const KNOWN: [(&str, &str, Family); 8] = [
+const KNOWN: [(&str, &str, Family); 9] = [
     ("llama", "LlamaForCausalLM", Family::Llama),
     ("qwen2", "Qwen2ForCausalLM", Family::Qwen2),
     ("qwen3", "Qwen3ForCausalLM", Family::Qwen3),
+    ("qwen3_5_text", "Qwen3_5ForCausalLM", Family::Qwen35),
     ("phi3", "Phi3ForCausalLM", Family::Phi3),
     ("mistral", "MistralForCausalLM", Family::Mistral),
     ("ministral3", "Ministral3ForCausalLM", Family::Ministral3),
@@ -22,9 +23,10 @@ const KNOWN: [(&str, &str, Family); 8] = [
 
 /// Multimodal models whose text part is read: `model_type`, architecture, and the type of a text
 /// part that names none.
-const MULTIMODAL: [(&str, &str, &str); 2] = [
+const MULTIMODAL: [(&str, &str, &str); 3] = [
     ("mistral3", "Mistral3ForConditionalGeneration", "mistral"),
     ("gemma3", "Gemma3ForConditionalGeneration", "gemma3_text"),
+    ("qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text"),
 ];
 
 /// Values of fields that a config leaves out, as the library that writes it has them.
@@ -69,6 +71,14 @@ pub(super) fn defaults(family: Family) -> Defaults {
         Family::Qwen3 => Defaults {
             head_dim: Some(128),
             window: 4096,
+            ..common
+        },
+        Family::Qwen35 => Defaults {
+            heads: Some(16),
+            kv_heads: Some(4),
+            head_dim: Some(256),
+            vocab_size: Some(248_320),
+            context: Some(32_768),
             ..common
         },
         Family::Phi3 => Defaults {
@@ -145,7 +155,7 @@ pub(super) fn decoder(fields: Fields<'_>) -> Result<Decoder<'_>, ModelError> {
 fn known() -> Cow<'static, str> {
     let mut names: Vec<String> = KNOWN.iter().map(|(name, ..)| format!("`{name}`")).collect();
     names.dedup();
-    names.push("`mistral3`".to_owned());
+    names.extend(["`mistral3`", "`qwen3_5`"].map(str::to_owned));
     names.join(", ").into()
 }
 

@@ -20,6 +20,8 @@ const BETA_SLOW: f64 = 1.0;
 /// Original context of Phi-3 where the config names none.
 const PHI3_CONTEXT: usize = 4096;
 
+/// Part of Qwen3.5's head vectors that is rotated where the config names none.
+const QWEN35_PARTIAL: f64 = 0.25;
 /// Base of Gemma 3's layers without a window where the config names none.
 const GEMMA_THETA: f64 = 1_000_000.0;
 
@@ -107,26 +109,35 @@ impl Reader<'_> {
     /// The part of head vectors that is rotated.
     fn partial(&self, parameters: Option<Fields<'_>>) -> Result<f64, ModelError> {
         let name = "partial_rotary_factor";
+        let rotates_parts = matches!(self.family, Family::Phi3 | Family::Qwen35);
+        let default = match self.family {
+            Family::Qwen35 => QWEN35_PARTIAL,
+            _ => 1.0,
+        };
+        let mut found = (self.outer, default);
         for fields in parameters.into_iter().chain([self.outer]) {
-            match fields.f64(name)? {
-                None => {}
-                Some(1.0) => return Ok(1.0),
-                Some(_) if self.family != Family::Phi3 => return Err(fields.unsupported(name)),
-                Some(factor) => {
-                    let rotated = (self.head_dim as f64 * factor) as usize;
-                    let fits = factor > 0.0 && factor < 1.0 && rotated > 0;
-                    if !fits || !rotated.is_multiple_of(2) {
-                        let expected = format!(
-                            "a part of head_dim = {} that is an even number of elements",
-                            self.head_dim
-                        );
-                        return Err(fields.wrong(name, factor, expected));
-                    }
-                    return Ok(factor);
-                }
+            if let Some(factor) = fields.f64(name)? {
+                found = (fields, factor);
+                break;
             }
         }
-        Ok(1.0)
+        let (fields, factor) = found;
+        if factor == 1.0 {
+            return Ok(1.0);
+        }
+        if !rotates_parts {
+            return Err(fields.unsupported(name));
+        }
+        let rotated = (self.head_dim as f64 * factor) as usize;
+        let fits = factor > 0.0 && factor < 1.0 && rotated > 0;
+        if !fits || !rotated.is_multiple_of(2) {
+            let expected = format!(
+                "a part of head_dim = {} that is an even number of elements",
+                self.head_dim
+            );
+            return Err(fields.wrong(name, factor, expected));
+        }
+        Ok(factor)
     }
 
     fn query_growth(&self, parameters: Fields<'_>) -> Result<Option<QueryGrowth>, ModelError> {

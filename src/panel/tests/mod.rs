@@ -75,6 +75,7 @@ fn geometry(context: u32) -> Geometry {
         vocab_size: 100_000,
         context,
         native_dtype: "f16".to_owned(),
+        recurrent_layers: Vec::new(),
     }
 }
 

@@ -337,7 +337,8 @@ fn resource_row(arm: &str, summary: &ResourceSummary) -> ResourceRow {
     let rest = held
         .counters
         .saturating_add(held.staging)
-        .saturating_add(held.graphs);
+        .saturating_add(held.graphs)
+        .saturating_add(held.states);
     let peak = summary.sampled.as_ref().map(|sampled| {
         let scope = match sampled.scope {
             SampleScope::Device => "of the device",

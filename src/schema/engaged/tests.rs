@@ -26,6 +26,7 @@ fn geometry(layers: u32, kv_heads: u32, head_dim: u32) -> Geometry {
         vocab_size: 100,
         context: 4096,
         native_dtype: "f16".to_owned(),
+        recurrent_layers: Vec::new(),
     }
 }
 

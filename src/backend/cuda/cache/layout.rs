@@ -1,9 +1,9 @@
 //! Where the components of each layer lie in a page.
 
 use super::PAGE;
-use crate::backend::CacheLayer;
 use crate::backend::cuda::tensor::Format;
 use crate::backend::storage::Storage;
+use crate::backend::{BackendError, CacheLayer};
 use crate::recipe::GroupSize;
 
 /// One component of one layer; layout as in the kernels.
@@ -40,6 +40,21 @@ fn number(storage: Storage) -> i32 {
         Storage::Grouped(GroupSize::Of32, _) => 6,
         Storage::Grouped(GroupSize::Of64, _) => 7,
         other => Format::of_storage(other) as i32,
+    }
+}
+
+/// Checks that kernels hold the head vectors of every layer.
+///
+/// # Errors
+/// [`BackendError::Unsupported`].
+pub fn check_layers(layers: &[CacheLayer]) -> Result<(), BackendError> {
+    let attention = layers.iter().filter(|layer| layer.recurrent.is_none());
+    let runs = |dim: &usize| dim.is_multiple_of(8) && (8..=256).contains(dim);
+    match attention.map(|layer| layer.head_dim).find(|dim| !runs(dim)) {
+        None => Ok(()),
+        Some(head_dim) => Err(BackendError::Unsupported(format!(
+            "head_dim {head_dim}: the cuda worker has multiples of 8 up to 256"
+        ))),
     }
 }
 

@@ -1,5 +1,6 @@
 //! How many tokens fit into so much memory, before anything is allocated.
 
+use super::super::recurrent::state_bytes;
 use super::layout::lay_out;
 use super::pool::slab_pages;
 use super::{PAGE, Page};
@@ -17,7 +18,7 @@ pub struct CacheRoom {
     page: usize,
     /// Pages that are allocated at once.
     slab: usize,
-    /// Bytes of the table of pages and of the slots' first tokens.
+    /// Bytes of the table of pages, of the slots' first tokens and of recurrent states.
     beside: usize,
     /// Pages that the slots can hold together.
     most: usize,
@@ -36,7 +37,8 @@ impl CacheRoom {
         Ok(CacheRoom {
             page: stored + counts,
             slab: slab_pages(stored),
-            beside: most * size_of::<Page>() + layout.slots * laid_out.sink,
+            beside: state_bytes(layout)
+                .saturating_add(most * size_of::<Page>() + layout.slots * laid_out.sink),
             most,
         })
     }

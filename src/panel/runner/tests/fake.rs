@@ -292,6 +292,7 @@ fn model() -> ModelIdentity {
             vocab_size: 100,
             context: 64,
             native_dtype: "f16".to_owned(),
+            recurrent_layers: Vec::new(),
         },
     }
 }

@@ -1,0 +1,249 @@
+//! Models with recurrent layers: recipes on their attention layers, what their states take, and what
+//! is refused.
+
+// Helpers of tests may panic as tests do.
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+mod support;
+
+use assert_cmd::Command;
+use kvassay::backend::cpu::CpuBackend;
+use kvassay::backend::cuda::CudaBackend;
+use kvassay::backend::{Backend, BackendError, CacheLayout, CacheRow, Purpose};
+use kvassay::model::{Decoder, ModelConfig, Workspace, read_config};
+use kvassay::recipe::{LayerState, Recipe, sequence_bytes};
+use kvassay::schema::LayerAbsmax;
+use serde_json::Value;
+use support::fixture::{self, Expected};
+use support::oracle::Oracle;
+
+const NAME: &str = "qwen3_5";
+
+fn layout(config: &ModelConfig, recipe: &str, absmax: &[LayerAbsmax]) -> CacheLayout {
+    let recipe = Recipe::parse(recipe).unwrap();
+    CacheLayout {
+        layers: config.cache_layers(),
+        native: config.native_dtype,
+        slots: 2,
+        slot_tokens: 512,
+        absmax: recipe.needs_calibration().then(|| absmax.to_vec()),
+        recipe,
+    }
+}
+
+/// Logits of the kept rows, and the largest values that the cache holds.
+fn run<B: Backend>(
+    decoder: &Decoder<B>,
+    layout: &CacheLayout,
+    expected: &Expected,
+    chunk: usize,
+) -> (Vec<f32>, Vec<LayerAbsmax>) {
+    let backend = decoder.backend();
+    let mut cache = backend.cache(layout).unwrap();
+    let mut workspace = Workspace::new(backend, decoder.config()).unwrap();
+    let mut found = Vec::new();
+    for start in (0..expected.ids.len()).step_by(chunk) {
+        let end = expected.ids.len().min(start + chunk);
+        let row = |position| CacheRow { slot: 1, position };
+        let rows: Vec<CacheRow> = (start..end).map(row).collect();
+        let kept = expected
+            .rows
+            .iter()
+            .filter(|row| (start..end).contains(row));
+        let wanted: Vec<usize> = kept.map(|row| row - start).collect();
+        let ids = &expected.ids[start..end];
+        let logits = decoder.forward(&mut cache, &rows, ids, &wanted, &mut workspace);
+        if let Some(logits) = logits.unwrap() {
+            found.extend(backend.to_host(logits).unwrap());
+        }
+    }
+    backend.settle().unwrap();
+    (found, backend.slot_absmax(&cache, 1).unwrap())
+}
+
+/// Root mean square of the differences over that of the expected numbers.
+fn difference(found: &[f32], expected: &[f32]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let square = |x: f32| f64::from(x) * f64::from(x);
+    let differences: f64 = found.iter().zip(expected).map(|(a, b)| square(a - b)).sum();
+    (differences / expected.iter().copied().map(square).sum::<f64>()).sqrt()
+}
+
+/// Recipes change what attention layers keep, as an emulation in transformers does, by a part of what
+/// they change at all: numbers that lie next to a midpoint may be stored as neighbours.
+fn stores_as_recipes_say<B: Backend>(backend: B, native_limit: f64, part: f64) {
+    let decoder = fixture::decoder(&fixture::folder(NAME), backend);
+    let (expected, config) = (fixture::expected(NAME), decoder.config());
+    let native = layout(config, "native", &[]);
+    let (native, absmax) = run(&decoder, &native, &expected, 97);
+    let found = difference(&native, &expected.logits_rounded);
+    println!("native: {found:.1e}");
+    assert!(found < native_limit, "native: {found:e}");
+    for (layer, found) in config.layers.iter().zip(&absmax) {
+        assert_eq!(layer.recurrent.is_none(), found.k > 0.0 && found.v > 0.0);
+    }
+    for recipe in ["AD", "SD", "SF"] {
+        let emulated = fixture::logits_of(NAME, recipe);
+        let (found, _) = run(&decoder, &layout(config, recipe, &absmax), &expected, 61);
+        let moved = difference(&expected.logits_rounded, &emulated);
+        let found = difference(&found, &emulated);
+        println!("{recipe}: {found:.1e} of {moved:.1e}");
+        assert!(found < part * moved, "{recipe}: {found:e} of {moved:e}");
+    }
+}
+
+#[test]
+fn oracle_stores_as_recipes_say() {
+    stores_as_recipes_say(Oracle::default(), 5e-4, 0.25);
+}
+
+#[test]
+fn cpu_stores_as_recipes_say() {
+    stores_as_recipes_say(CpuBackend::new(), 5e-4, 0.25);
+}
+
+/// Activations are rounded to 16 bits, which itself moves numbers over midpoints.
+#[test]
+fn cuda_stores_as_recipes_say() {
+    match CudaBackend::new(0) {
+        Ok(backend) => stores_as_recipes_say(backend, 8e-3, 0.5),
+        Err(error) => println!("skipped: {error}"),
+    }
+}
+
+/// Chunks and neighbours change no bit.
+fn bits_stay<B: Backend>(backend: B) {
+    let decoder = fixture::decoder(&fixture::folder(NAME), backend);
+    let expected = fixture::expected(NAME);
+    let layout = layout(decoder.config(), "SD", &[]);
+    let bits = |chunk: usize| -> Vec<u32> {
+        let (found, _) = run(&decoder, &layout, &expected, chunk);
+        found.into_iter().map(f32::to_bits).collect()
+    };
+    let whole = bits(400);
+    for chunk in [1, 2, 3, 5, 64, 399] {
+        assert!(bits(chunk) == whole, "chunks of {chunk}");
+    }
+}
+
+#[test]
+fn chunks_change_no_bit_on_the_cpu() {
+    bits_stay(CpuBackend::new());
+}
+
+#[test]
+fn chunks_change_no_bit_on_the_gpu() {
+    match CudaBackend::new(0) {
+        Ok(backend) => bits_stay(backend),
+        Err(error) => println!("skipped: {error}"),
+    }
+}
+
+fn states(config: &ModelConfig) -> Vec<LayerState> {
+    let layers = config.layers.iter();
+    let state = |shape: kvassay::backend::RecurrentLayer| {
+        let [matrix_bytes, convolution_bytes] = shape.bytes();
+        LayerState::Recurrent {
+            matrix_bytes,
+            convolution_bytes,
+        }
+    };
+    layers
+        .filter_map(|layer| layer.recurrent.map(state))
+        .collect()
+}
+
+/// What a cache takes for states is what is accounted, whatever the recipe, and goes with it.
+fn takes_what_is_accounted<B: Backend>(backend: &B) {
+    let config = read_config(&fixture::folder(NAME).join("config.json")).unwrap();
+    let per_sequence = sequence_bytes(&Recipe::native(), &states(&config), 7).recurrent;
+    let by_hand = 3 * (4 * 16 * 16 * 4 + (2 * 2 * 16 + 4 * 16) * 3 * 2);
+    assert_eq!(per_sequence, by_hand);
+    let ledger = backend.meter().ledger;
+    for recipe in ["native", "SD"] {
+        let cache = backend.cache(&layout(&config, recipe, &[])).unwrap();
+        assert_eq!(ledger.held(Purpose::States), 2 * per_sequence, "{recipe}");
+        drop(cache);
+        assert_eq!(ledger.held(Purpose::States), 0);
+    }
+}
+
+#[test]
+fn states_take_what_is_accounted() {
+    takes_what_is_accounted(&CpuBackend::new());
+    match CudaBackend::new(0) {
+        Ok(backend) => takes_what_is_accounted(&backend),
+        Err(error) => println!("skipped: {error}"),
+    }
+}
+
+/// A state cannot be cut back; a slot can be emptied.
+fn refuses_cuts<B: Backend>(backend: &B) {
+    let config = read_config(&fixture::folder(NAME).join("config.json")).unwrap();
+    let mut cache = backend.cache(&layout(&config, "native", &[])).unwrap();
+    let error = backend.truncate_slot(&mut cache, 0, 5).unwrap_err();
+    assert!(matches!(error, BackendError::Unsupported(_)), "{error}");
+    backend.truncate_slot(&mut cache, 0, 0).unwrap();
+    backend.reset_slot(&mut cache, 0).unwrap();
+}
+
+#[test]
+fn states_are_not_cut_back() {
+    refuses_cuts(&CpuBackend::new());
+    refuses_cuts(&Oracle::default());
+    match CudaBackend::new(0) {
+        Ok(backend) => refuses_cuts(&backend),
+        Err(error) => println!("skipped: {error}"),
+    }
+}
+
+fn doctor(model: &std::path::Path, code: i32) -> Value {
+    let mut command = Command::cargo_bin("kvassay").unwrap();
+    let command = command.args(["doctor", "--format", "json", "--model"]);
+    let output = command.arg(model).assert().code(code).get_output().clone();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn doctor_tells_states_from_caches() {
+    let folder = fixture::folder(NAME).join("config.json");
+    let report = doctor(&folder, 0)["model"].clone();
+    assert_eq!(report["runs"], true, "{report}");
+    assert_eq!(report["layers"][0]["kind"], "recurrent");
+    assert_eq!(report["layers"][0]["layers"], 3);
+    assert_eq!(report["layers"][1]["kind"], "full_attention");
+    let bytes = 3 * (4 * 16 * 16 * 4 + 128 * 3 * 2);
+    for row in report["recipes"].as_array().unwrap() {
+        assert_eq!(row["recurrent_bytes"], bytes, "{row}");
+    }
+}
+
+/// Qwen3.5 with experts, states in another format, or attention without gates.
+#[test]
+fn what_is_not_applied_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(fixture::folder(NAME).join("config.json")).unwrap();
+    for (field, value, named) in [
+        (
+            "model_type",
+            Value::from("qwen3_5_moe_text"),
+            "qwen3_5_moe_text",
+        ),
+        (
+            "mamba_ssm_dtype",
+            Value::from("bfloat16"),
+            "mamba_ssm_dtype",
+        ),
+        ("attn_output_gate", Value::from(false), "attn_output_gate"),
+        ("num_experts", Value::from(8), "num_experts"),
+        ("hidden_act", Value::from("gelu_pytorch_tanh"), "hidden_act"),
+    ] {
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        config[field] = value;
+        let path = folder.path().join("config.json");
+        std::fs::write(&path, config.to_string()).unwrap();
+        let report = doctor(&path, 3)["model"].clone();
+        let refused = report["refused"].as_str().unwrap().to_owned();
+        assert!(refused.contains(named), "{refused}");
+    }
+}
