@@ -14,7 +14,8 @@ use crate::backend::Activation;
 use crate::recipe::NativeDtype;
 
 use super::fields::{Fields, parse_object, short};
-use super::{Family, LayerConfig, ModelConfig, ModelError, quantised};
+use super::quantised::{self, NumberType};
+use super::{Family, LayerConfig, ModelConfig, ModelError};
 use family::{Decoder, Defaults};
 
 /// What products of queries and keys are scaled by in Gemma 3 where the config names nothing: the
@@ -23,6 +24,9 @@ const QUERY_PRE_ATTN_SCALAR: f64 = 256.0;
 
 /// More layers than any model has; a guard against a config that would list tensors for ever.
 pub(crate) const MAX_LAYERS: usize = 1024;
+
+/// Wider heads than any model has; a guard against tables without end.
+const MAX_HEAD_DIM: usize = 1 << 16;
 
 /// Fields that change the forward pass in ways that are not applied; allowed only when absent,
 /// `null`, `false`, 0 or empty.
@@ -113,7 +117,7 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     if attention_bias && has_no_bias(family) {
         return Err(fields.unsupported("attention_bias"));
     }
-    let dtype = dtype(fields, outer)?;
+    let dtype = dtype(&[fields, outer])?;
     let gemma = family == Family::Gemma3;
     let config = ModelConfig {
         family,
@@ -132,16 +136,18 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         output_norms: gemma,
         norms_less_one: gemma,
         activation,
-        embedding_scale: gemma.then(|| dtype.round((hidden_size as f64).sqrt() as f32)),
+        embedding_scale: gemma.then(|| round(dtype, (hidden_size as f64).sqrt() as f32)),
         tied_embeddings: match fields.bool("tie_word_embeddings")? {
             Some(tied) => tied,
             None => outer.bool("tie_word_embeddings")?.unwrap_or(defaults.tied),
         },
-        native_dtype: dtype.native(),
+        native_dtype: native(dtype),
         suppressed: Vec::new(),
         text_part_of,
     };
     check_geometry(path, &config)?;
+    let settings = format!("field `{}`", rope::settings_field(fields));
+    rope::check_ropes(path, &settings, &config)?;
     Ok(config)
 }
 
@@ -216,13 +222,9 @@ pub(crate) fn check_geometry(path: &str, config: &ModelConfig) -> Result<(), Mod
                 format!("a divisor of the {heads} query heads"),
             ));
         }
-        if head_dim == 0 || !head_dim.is_multiple_of(2) {
-            return Err(ModelError::invalid(
-                path,
-                "head_dim",
-                head_dim,
-                "an even number above 0",
-            ));
+        if head_dim == 0 || !head_dim.is_multiple_of(2) || head_dim > MAX_HEAD_DIM {
+            let expected = format!("an even number from 2 to {MAX_HEAD_DIM}");
+            return Err(ModelError::invalid(path, "head_dim", head_dim, expected));
         }
     }
     Ok(())
@@ -290,46 +292,39 @@ fn head_dim(
     Ok(hidden_size / heads)
 }
 
-/// Element type of a checkpoint, which is also what its library computes in.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Dtype {
-    F32,
-    F16,
-    Bf16,
-}
-
-impl Dtype {
-    /// Checkpoints in 32-bit floats have no 16-bit format of their own: their native cache is the
-    /// more precise of the two.
-    fn native(self) -> NativeDtype {
-        match self {
-            Dtype::F32 | Dtype::F16 => NativeDtype::F16,
-            Dtype::Bf16 => NativeDtype::Bf16,
-        }
-    }
-
-    /// A constant as the library rounds it to its compute type.
-    fn round(self, x: f32) -> f32 {
-        match self {
-            Dtype::F32 => x,
-            Dtype::F16 => half::f16::from_f32(x).to_f32(),
-            Dtype::Bf16 => half::bf16::from_f32(x).to_f32(),
-        }
+/// Checkpoints in 32-bit floats have no 16-bit format of their own: their native cache is the more
+/// precise of the two.
+fn native(dtype: NumberType) -> NativeDtype {
+    match dtype {
+        NumberType::F32 | NumberType::F16 => NativeDtype::F16,
+        NumberType::Bf16 => NativeDtype::Bf16,
     }
 }
 
-fn dtype(fields: Fields<'_>, outer: Fields<'_>) -> Result<Dtype, ModelError> {
-    for part in [fields, outer] {
+/// A constant as the library rounds it to its compute type.
+fn round(dtype: NumberType, x: f32) -> f32 {
+    match dtype {
+        NumberType::F32 => x,
+        NumberType::F16 => half::f16::from_f32(x).to_f32(),
+        NumberType::Bf16 => half::bf16::from_f32(x).to_f32(),
+    }
+}
+
+/// Element type of a checkpoint, which is also what its library computes in, as the first of
+/// `parts` names it that does; the decoder's own fields come first.
+pub(crate) fn dtype(parts: &[Fields<'_>]) -> Result<NumberType, ModelError> {
+    for part in parts {
         for field in ["dtype", "torch_dtype"] {
             match part.str(field)? {
                 None => {}
-                Some("float32") => return Ok(Dtype::F32),
-                Some("float16") => return Ok(Dtype::F16),
-                Some("bfloat16") => return Ok(Dtype::Bf16),
+                Some("float32") => return Ok(NumberType::F32),
+                Some("float16") => return Ok(NumberType::F16),
+                Some("bfloat16") => return Ok(NumberType::Bf16),
                 Some(_) => return Err(part.unsupported(field)),
             }
         }
     }
     let expected = "`float16`, `bfloat16` or `float32` (also as `dtype`)";
+    let outer = parts[parts.len() - 1];
     Err(outer.missing("torch_dtype", expected))
 }

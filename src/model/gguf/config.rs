@@ -4,7 +4,10 @@ use crate::backend::Activation;
 use crate::recipe::NativeDtype;
 
 use super::super::file_bytes::FileBytes;
-use super::super::hf_config::{MAX_LAYERS, check_geometry, rope::yarn_mscale};
+use super::super::hf_config::{
+    MAX_LAYERS, check_geometry,
+    rope::{check_ropes, yarn_mscale},
+};
 use super::super::{Family, LayerConfig, ModelConfig, ModelError, Rope, RopeScaling};
 use super::dequantize::dequantize;
 use super::value::Value;
@@ -108,6 +111,8 @@ pub(crate) fn config(file: &FileBytes, header: &Header) -> Result<ModelConfig, M
         suppressed: Vec::new(),
     };
     check_geometry(file.path(), &config)?;
+    let settings = format!("metadata `{}`", keys.key("rope"));
+    check_ropes(file.path(), &settings, &config)?;
     Ok(config)
 }
 

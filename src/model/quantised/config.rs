@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::super::ModelError;
 use super::super::fields::{Fields, short};
+use super::super::hf_config::dtype;
 use super::find::Found;
 use super::form::{AwqOrder, ByteKind, Form, Granularity, NumberType};
 use crate::schema::QuantisedWeights;
@@ -51,46 +52,25 @@ struct Section<'a> {
 /// # Errors
 /// [`ModelError::Unsupported`] names a method or setting that is not applied.
 pub(crate) fn of_config(fields: Fields<'_>) -> Result<Option<Quantisation>, ModelError> {
-    for name in OBJECTS {
-        let Some(object) = fields.object(name)? else {
-            continue;
-        };
-        if object.is_empty() {
-            continue;
+    let parts = [fields.object("text_config")?, Some(fields)];
+    let parts: Vec<Fields<'_>> = parts.into_iter().flatten().collect();
+    for part in parts.iter().rev() {
+        for name in OBJECTS {
+            let Some(object) = part.object(name)? else {
+                continue;
+            };
+            if object.is_empty() {
+                continue;
+            }
+            let section = Section {
+                path: object.path(),
+                place: name.to_owned(),
+                fields: object,
+            };
+            return section.quantisation(dtype(&parts)?).map(Some);
         }
-        let section = Section {
-            path: object.path(),
-            place: name.to_owned(),
-            fields: object,
-        };
-        return section.quantisation(number_type(fields)?).map(Some);
     }
-    match fields.object("text_config")? {
-        Some(text) => of_config(text),
-        None => Ok(None),
-    }
-}
-
-/// The type that the config names, wherever it does.
-fn number_type(fields: Fields<'_>) -> Result<NumberType, ModelError> {
-    for (holder, name) in [("", "dtype"), ("", "torch_dtype"), ("text_config", "dtype")] {
-        let object = match holder {
-            "" => Some(fields),
-            holder => fields.object(holder)?,
-        };
-        let Some(object) = object else { continue };
-        return match object.str(name)? {
-            None => continue,
-            Some("float32") => Ok(NumberType::F32),
-            Some("float16") => Ok(NumberType::F16),
-            Some("bfloat16") => Ok(NumberType::Bf16),
-            Some(_) => Err(object.unsupported(name)),
-        };
-    }
-    Err(fields.missing(
-        "torch_dtype",
-        "`float16`, `bfloat16` or `float32` (also as `dtype`)",
-    ))
+    Ok(None)
 }
 
 impl Section<'_> {

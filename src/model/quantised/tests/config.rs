@@ -104,6 +104,12 @@ fn other_places_and_empty_objects() {
     assert_eq!(top, inner);
     let top = top.unwrap();
     assert_eq!(top.numbers, NumberType::F16);
+    // The decoder's own type counts, in either spelling.
+    for name in ["dtype", "torch_dtype"] {
+        let both = json!({"quantization_config": fp8, "dtype": "float32",
+            "text_config": {name: "bfloat16"}});
+        assert_eq!(parse(both).unwrap().numbers, NumberType::Bf16, "{name}");
+    }
     assert_eq!(top.activations.as_deref(), Some("e4m3, static scales"));
     let forms: Vec<String> = top.forms.iter().map(Form::to_string).collect();
     assert_eq!(
