@@ -46,6 +46,9 @@ const REFUSED: [&str; 13] = [
     "logits_scaling",
 ];
 
+/// Fields of models whose cache is not keys and values of each layer's own.
+const OTHER_CACHES: [&str; 2] = ["kv_lora_rank", "num_kv_shared_layers"];
+
 /// Masks of some positions only, which are not applied.
 const CONDITIONAL_MASKS: [&str; 2] = ["begin_suppress_tokens", "bad_words_ids"];
 
@@ -91,28 +94,11 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         (Some(default), None) => Ok(default),
         _ => fields.required_usize(name),
     };
-    let heads = or("num_attention_heads", defaults.heads)?;
     let hidden_size = fields.required_usize("hidden_size")?;
     let context = or("max_position_embeddings", defaults.context)?;
-    let kv_heads = match fields.usize("num_key_value_heads")? {
-        Some(kv_heads) => kv_heads,
-        // What `null` says.
-        None if !fields.is_absent("num_key_value_heads") => heads,
-        None => defaults.kv_heads.unwrap_or(heads),
-    };
-    let head_dim = head_dim(fields, defaults, hidden_size, heads)?;
-    let mut layer = LayerConfig::new(heads, kv_heads, head_dim);
-    if family == Family::Gemma3 {
-        let scalar = fields.positive("query_pre_attn_scalar")?;
-        layer.score_divisor = scalar.unwrap_or(QUERY_PRE_ATTN_SCALAR).sqrt() as f32;
-    }
-    let windows = layers::windows(fields, family, defaults, layer_count(fields)?)?;
-    let layers = windows.into_iter().map(|window| LayerConfig {
-        window,
-        // Layers with a window have a rotary embedding of their own in Gemma 3 only.
-        rope: usize::from(family == Family::Gemma3 && window.is_some()),
-        ..layer
-    });
+    let layers = layer_configs(fields, family, defaults)?;
+    check_geometry(path, &layers)?;
+    let head_dim = layers[0].head_dim;
     let attention_bias = fields.bool("attention_bias")?.unwrap_or(false);
     if attention_bias && has_no_bias(family) {
         return Err(fields.unsupported("attention_bias"));
@@ -121,7 +107,7 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     let gemma = family == Family::Gemma3;
     let config = ModelConfig {
         family,
-        layers: layers.collect(),
+        layers,
         hidden_size,
         intermediate_size: fields.required_usize("intermediate_size")?,
         vocab_size: or("vocab_size", defaults.vocab_size)?,
@@ -145,10 +131,65 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         suppressed: Vec::new(),
         text_part_of,
     };
-    check_geometry(path, &config)?;
     let settings = format!("field `{}`", rope::settings_field(fields));
     rope::check_ropes(path, &settings, &config)?;
     Ok(config)
+}
+
+/// What the layers of a config of a known family are, with that family's defaults, whatever else
+/// it asks for; `None` for another family, and for a cache other than keys and values per layer.
+///
+/// # Errors
+/// As [`read_config`], for the fields on which layers depend.
+pub(crate) fn layer_geometry(
+    path: &str,
+    text: &[u8],
+) -> Result<Option<Vec<LayerConfig>>, ModelError> {
+    // Text that is no object is named by who reads every family.
+    let Ok(map) = parse_object(path, text) else {
+        return Ok(None);
+    };
+    let Ok(Decoder { family, fields, .. }) = family::decoder(Fields::new(path, &map)) else {
+        return Ok(None);
+    };
+    if OTHER_CACHES.iter().any(|name| asks_for(fields.get(name))) {
+        return Ok(None);
+    }
+    let layers = layer_configs(fields, family, family::defaults(family))?;
+    check_geometry(path, &layers)?;
+    Ok(Some(layers))
+}
+
+/// Heads and windows of every layer; there is at least one.
+fn layer_configs(
+    fields: Fields<'_>,
+    family: Family,
+    defaults: Defaults,
+) -> Result<Vec<LayerConfig>, ModelError> {
+    let heads = match (defaults.heads, fields.get("num_attention_heads")) {
+        (Some(heads), None) => heads,
+        _ => fields.required_usize("num_attention_heads")?,
+    };
+    let kv_heads = match fields.usize("num_key_value_heads")? {
+        Some(kv_heads) => kv_heads,
+        // What `null` says.
+        None if !fields.is_absent("num_key_value_heads") => heads,
+        None => defaults.kv_heads.unwrap_or(heads),
+    };
+    let head_dim = head_dim(fields, defaults, heads)?;
+    let mut layer = LayerConfig::new(heads, kv_heads, head_dim);
+    if family == Family::Gemma3 {
+        let scalar = fields.positive("query_pre_attn_scalar")?;
+        layer.score_divisor = scalar.unwrap_or(QUERY_PRE_ATTN_SCALAR).sqrt() as f32;
+    }
+    let windows = layers::windows(fields, family, defaults, layer_count(fields)?)?;
+    let layers = windows.into_iter().map(|window| LayerConfig {
+        window,
+        // Layers with a window have a rotary embedding of their own in Gemma 3 only.
+        rope: usize::from(family == Family::Gemma3 && window.is_some()),
+        ..layer
+    });
+    Ok(layers.collect())
 }
 
 /// Families without biases in attention, whatever their configs say.
@@ -170,30 +211,34 @@ pub(crate) fn suppressed(
     for (path, text) in files {
         let Some(text) = text else { continue };
         let map = parse_object(path, text)?;
-        let fields = Fields::new(path, &map);
-        if let Some(name) = CONDITIONAL_MASKS
-            .iter()
-            .find(|name| asks_for(fields.get(name)))
-        {
-            return Err(fields.unsupported(name));
+        let outer = Fields::new(path, &map);
+        let parts = [Some(outer), outer.object("text_config")?];
+        for fields in parts.into_iter().flatten() {
+            let own = suppressed_by(fields, vocab_size)?;
+            suppressed = suppressed.or(own);
         }
-        let (None, Some(value)) = (&suppressed, fields.get("suppress_tokens")) else {
-            continue;
-        };
-        let wrong = || {
-            let expected = format!("token ids below the vocabulary of {vocab_size}");
-            fields.wrong("suppress_tokens", short(value), expected)
-        };
-        let mut ids = token_ids(value).ok_or_else(wrong)?;
-        if let Some(&foreign) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-            let expected = format!("ids below the vocabulary of {vocab_size}");
-            return Err(fields.wrong("suppress_tokens", foreign, expected));
-        }
-        ids.sort_unstable();
-        ids.dedup();
-        suppressed = Some(ids);
     }
     Ok(suppressed.unwrap_or_default())
+}
+
+/// What one object suppresses; `None` where it says nothing.
+fn suppressed_by(fields: Fields<'_>, vocab_size: usize) -> Result<Option<Vec<u32>>, ModelError> {
+    let mut masks = CONDITIONAL_MASKS.iter();
+    if let Some(name) = masks.find(|name| asks_for(fields.get(name))) {
+        return Err(fields.unsupported(name));
+    }
+    let Some(value) = fields.get("suppress_tokens") else {
+        return Ok(None);
+    };
+    let expected = || format!("token ids below the vocabulary of {vocab_size}");
+    let wrong = || fields.wrong("suppress_tokens", short(value), expected());
+    let mut ids = token_ids(value).ok_or_else(wrong)?;
+    if let Some(&foreign) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+        return Err(fields.wrong("suppress_tokens", foreign, expected()));
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(Some(ids))
 }
 
 /// One id or a list of ids.
@@ -206,8 +251,8 @@ pub(crate) fn token_ids(value: &Value) -> Option<Vec<u32>> {
 }
 
 /// Checks what the forward pass relies on: whole query groups and an even head width.
-pub(crate) fn check_geometry(path: &str, config: &ModelConfig) -> Result<(), ModelError> {
-    for layer in &config.layers {
+pub(crate) fn check_geometry(path: &str, layers: &[LayerConfig]) -> Result<(), ModelError> {
+    for layer in layers {
         let LayerConfig {
             heads,
             kv_heads,
@@ -273,18 +318,14 @@ fn asks_for(value: Option<&Value>) -> bool {
     }
 }
 
-fn head_dim(
-    fields: Fields<'_>,
-    defaults: Defaults,
-    hidden_size: usize,
-    heads: usize,
-) -> Result<usize, ModelError> {
+fn head_dim(fields: Fields<'_>, defaults: Defaults, heads: usize) -> Result<usize, ModelError> {
     if let Some(head_dim) = fields.usize("head_dim")? {
         return Ok(head_dim);
     }
     if let Some(head_dim) = defaults.head_dim {
         return Ok(head_dim);
     }
+    let hidden_size = fields.required_usize("hidden_size")?;
     if !hidden_size.is_multiple_of(heads) {
         let expected = format!("a multiple of num_attention_heads = {heads}");
         return Err(fields.wrong("hidden_size", hidden_size, expected));

@@ -179,11 +179,15 @@ const OTHER_PARTS: [&str; 4] = [
     "model.multi_modal_projector.",
 ];
 
+/// Whether a tensor of this name belongs to another part than the text of a multimodal model.
+pub(crate) fn is_other_part(name: &str) -> bool {
+    OTHER_PARTS.iter().any(|part| name.starts_with(part))
+}
+
 /// Tensors that text does not need: rotary frequencies (from the config), a stored copy of the
 /// embedding where the config ties the output to it, and other parts of a multimodal model.
 fn is_redundant(name: &str, config: &ModelConfig) -> bool {
-    let is_other_part = || OTHER_PARTS.iter().any(|part| name.starts_with(part));
-    if config.text_part_of.is_some() && is_other_part() {
+    if config.text_part_of.is_some() && is_other_part(name) {
         return true;
     }
     name.ends_with(".rotary_emb.inv_freq") || (config.tied_embeddings && name == "lm_head.weight")
