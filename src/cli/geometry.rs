@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::model::{LayerConfig, ModelConfig, ModelError, ModelSource};
+use crate::model::{LayerConfig, ModelConfig, ModelError, ModelSource, layer_geometry};
 use crate::recipe::{CacheShape, LayerState};
 use config::parse;
 
@@ -115,17 +115,29 @@ pub fn read(model: &Path) -> Result<ModelShape, GeometryError> {
         model.to_owned()
     };
     let bytes = std::fs::read(&path).map_err(|error| GeometryError::read(&path, error))?;
-    let layers = parse(&bytes).map_err(|problem| problem.at(&path))?;
     Ok(ModelShape {
         name: model_name(&path),
-        layers,
+        layers: layers_of_text(&path, &bytes)?,
     })
+}
+
+/// What layers keep by the text of the config at `path`: as loading reads it where the family is
+/// one that loads.
+fn layers_of_text(path: &Path, text: &[u8]) -> Result<Vec<LayerState>, GeometryError> {
+    match layer_geometry(&path.display().to_string(), text)? {
+        Some(layers) => Ok(states(&layers)),
+        None => parse(text).map_err(|problem| problem.at(path)),
+    }
 }
 
 /// The layers of a loaded model. Config dimensions are read as 32-bit numbers.
 pub(super) fn layers_of(config: &ModelConfig) -> Vec<LayerState> {
+    states(&config.layers)
+}
+
+fn states(layers: &[LayerConfig]) -> Vec<LayerState> {
     let u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let layers = config.layers.iter();
+    let layers = layers.iter();
     let state = |layer: &LayerConfig| match layer.recurrent {
         None => LayerState::Attention {
             kv_heads: u32(layer.kv_heads),

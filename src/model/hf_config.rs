@@ -15,7 +15,8 @@ use crate::backend::Activation;
 use crate::recipe::NativeDtype;
 
 use super::fields::{Fields, parse_object, short};
-use super::{Family, LayerConfig, ModelConfig, ModelError, quantised};
+use super::quantised::{self, NumberType};
+use super::{Family, LayerConfig, ModelConfig, ModelError};
 use family::{Decoder, Defaults};
 
 /// What products of queries and keys are scaled by in Gemma 3 where the config names nothing: the
@@ -24,6 +25,9 @@ const QUERY_PRE_ATTN_SCALAR: f64 = 256.0;
 
 /// More layers than any model has; a guard against a config that would list tensors for ever.
 pub(crate) const MAX_LAYERS: usize = 1024;
+
+/// Wider heads than any model has; a guard against tables without end.
+const MAX_HEAD_DIM: usize = 1 << 16;
 
 /// Fields that change the forward pass in ways that are not applied; allowed only when absent,
 /// `null`, `false`, 0 or empty.
@@ -42,6 +46,9 @@ const REFUSED: [&str; 13] = [
     "attention_multiplier",
     "logits_scaling",
 ];
+
+/// Fields of models whose cache is not keys and values of each layer's own.
+const OTHER_CACHES: [&str; 2] = ["kv_lora_rank", "num_kv_shared_layers"];
 
 /// Masks of some positions only, which are not applied.
 const CONDITIONAL_MASKS: [&str; 2] = ["begin_suppress_tokens", "bad_words_ids"];
@@ -88,39 +95,17 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         (Some(default), None) => Ok(default),
         _ => fields.required_usize(name),
     };
-    let heads = or("num_attention_heads", defaults.heads)?;
     let hidden_size = fields.required_usize("hidden_size")?;
     let context = or("max_position_embeddings", defaults.context)?;
-    let kv_heads = match fields.usize("num_key_value_heads")? {
-        Some(kv_heads) => kv_heads,
-        // What `null` says.
-        None if !fields.is_absent("num_key_value_heads") => heads,
-        None => defaults.kv_heads.unwrap_or(heads),
-    };
-    let head_dim = head_dim(fields, defaults, hidden_size, heads)?;
-    let mut layer = LayerConfig::new(heads, kv_heads, head_dim);
-    if family == Family::Gemma3 {
-        let scalar = fields.positive("query_pre_attn_scalar")?;
-        layer.score_divisor = scalar.unwrap_or(QUERY_PRE_ATTN_SCALAR).sqrt() as f32;
-    }
-    let count = layer_count(fields)?;
-    let layers = if family == Family::Qwen35 {
-        recurrent::layers(fields, layer, count)?
-    } else {
-        let windows = layers::windows(fields, family, defaults, count)?;
-        let layers = windows.into_iter().map(|window| LayerConfig {
-            window,
-            // Layers with a window have a rotary embedding of their own in Gemma 3 only.
-            rope: usize::from(family == Family::Gemma3 && window.is_some()),
-            ..layer
-        });
-        layers.collect()
-    };
+    let layers = layer_configs(fields, family, defaults)?;
+    check_geometry(path, &layers)?;
+    let with_heads = layers.iter().find(|layer| layer.recurrent.is_none());
+    let head_dim = with_heads.unwrap_or(&layers[0]).head_dim;
     let attention_bias = fields.bool("attention_bias")?.unwrap_or(false);
     if attention_bias && has_no_bias(family) {
         return Err(fields.unsupported("attention_bias"));
     }
-    let dtype = dtype(fields, outer)?;
+    let dtype = dtype(&[fields, outer])?;
     let gemma = family == Family::Gemma3;
     let config = ModelConfig {
         family,
@@ -140,14 +125,75 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         output_norms: gemma,
         norms_less_one: gemma || family == Family::Qwen35,
         activation,
-        embedding_scale: gemma.then(|| dtype.round((hidden_size as f64).sqrt() as f32)),
+        embedding_scale: gemma.then(|| round(dtype, (hidden_size as f64).sqrt() as f32)),
         tied_embeddings: tied_embeddings(fields, outer)?.unwrap_or(defaults.tied),
-        native_dtype: dtype.native(),
+        native_dtype: native(dtype),
         suppressed: Vec::new(),
         text_part_of,
     };
-    check_geometry(path, &config)?;
+    let settings = format!("field `{}`", rope::settings_field(fields));
+    rope::check_ropes(path, &settings, &config)?;
     Ok(config)
+}
+
+/// What the layers of a config of a known family are, with that family's defaults, whatever else
+/// it asks for; `None` for another family, and for a cache other than keys and values per layer.
+///
+/// # Errors
+/// As [`read_config`], for the fields on which layers depend.
+pub(crate) fn layer_geometry(
+    path: &str,
+    text: &[u8],
+) -> Result<Option<Vec<LayerConfig>>, ModelError> {
+    // Text that is no object is named by who reads every family.
+    let Ok(map) = parse_object(path, text) else {
+        return Ok(None);
+    };
+    let Ok(Decoder { family, fields, .. }) = family::decoder(Fields::new(path, &map)) else {
+        return Ok(None);
+    };
+    if OTHER_CACHES.iter().any(|name| asks_for(fields.get(name))) {
+        return Ok(None);
+    }
+    let layers = layer_configs(fields, family, family::defaults(family))?;
+    check_geometry(path, &layers)?;
+    Ok(Some(layers))
+}
+
+/// Heads and windows of every layer; there is at least one.
+fn layer_configs(
+    fields: Fields<'_>,
+    family: Family,
+    defaults: Defaults,
+) -> Result<Vec<LayerConfig>, ModelError> {
+    let heads = match (defaults.heads, fields.get("num_attention_heads")) {
+        (Some(heads), None) => heads,
+        _ => fields.required_usize("num_attention_heads")?,
+    };
+    let kv_heads = match fields.usize("num_key_value_heads")? {
+        Some(kv_heads) => kv_heads,
+        // What `null` says.
+        None if !fields.is_absent("num_key_value_heads") => heads,
+        None => defaults.kv_heads.unwrap_or(heads),
+    };
+    let head_dim = head_dim(fields, defaults, heads)?;
+    let mut layer = LayerConfig::new(heads, kv_heads, head_dim);
+    if family == Family::Gemma3 {
+        let scalar = fields.positive("query_pre_attn_scalar")?;
+        layer.score_divisor = scalar.unwrap_or(QUERY_PRE_ATTN_SCALAR).sqrt() as f32;
+    }
+    let count = layer_count(fields)?;
+    if family == Family::Qwen35 {
+        return recurrent::layers(fields, layer, count);
+    }
+    let windows = layers::windows(fields, family, defaults, count)?;
+    let layers = windows.into_iter().map(|window| LayerConfig {
+        window,
+        // Layers with a window have a rotary embedding of their own in Gemma 3 only.
+        rope: usize::from(family == Family::Gemma3 && window.is_some()),
+        ..layer
+    });
+    Ok(layers.collect())
 }
 
 /// Families without biases in attention, whatever their configs say.
@@ -172,30 +218,34 @@ pub(crate) fn suppressed(
     for (path, text) in files {
         let Some(text) = text else { continue };
         let map = parse_object(path, text)?;
-        let fields = Fields::new(path, &map);
-        if let Some(name) = CONDITIONAL_MASKS
-            .iter()
-            .find(|name| asks_for(fields.get(name)))
-        {
-            return Err(fields.unsupported(name));
+        let outer = Fields::new(path, &map);
+        let parts = [Some(outer), outer.object("text_config")?];
+        for fields in parts.into_iter().flatten() {
+            let own = suppressed_by(fields, vocab_size)?;
+            suppressed = suppressed.or(own);
         }
-        let (None, Some(value)) = (&suppressed, fields.get("suppress_tokens")) else {
-            continue;
-        };
-        let wrong = || {
-            let expected = format!("token ids below the vocabulary of {vocab_size}");
-            fields.wrong("suppress_tokens", short(value), expected)
-        };
-        let mut ids = token_ids(value).ok_or_else(wrong)?;
-        if let Some(&foreign) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-            let expected = format!("ids below the vocabulary of {vocab_size}");
-            return Err(fields.wrong("suppress_tokens", foreign, expected));
-        }
-        ids.sort_unstable();
-        ids.dedup();
-        suppressed = Some(ids);
     }
     Ok(suppressed.unwrap_or_default())
+}
+
+/// What one object suppresses; `None` where it says nothing.
+fn suppressed_by(fields: Fields<'_>, vocab_size: usize) -> Result<Option<Vec<u32>>, ModelError> {
+    let mut masks = CONDITIONAL_MASKS.iter();
+    if let Some(name) = masks.find(|name| asks_for(fields.get(name))) {
+        return Err(fields.unsupported(name));
+    }
+    let Some(value) = fields.get("suppress_tokens") else {
+        return Ok(None);
+    };
+    let expected = || format!("token ids below the vocabulary of {vocab_size}");
+    let wrong = || fields.wrong("suppress_tokens", short(value), expected());
+    let mut ids = token_ids(value).ok_or_else(wrong)?;
+    if let Some(&foreign) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+        return Err(fields.wrong("suppress_tokens", foreign, expected()));
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(Some(ids))
 }
 
 /// One id or a list of ids.
@@ -208,12 +258,8 @@ pub(crate) fn token_ids(value: &Value) -> Option<Vec<u32>> {
 }
 
 /// Checks what the forward pass relies on: whole query groups and an even head width.
-pub(crate) fn check_geometry(path: &str, config: &ModelConfig) -> Result<(), ModelError> {
-    let attention = config
-        .layers
-        .iter()
-        .filter(|layer| layer.recurrent.is_none());
-    for layer in attention {
+pub(crate) fn check_geometry(path: &str, layers: &[LayerConfig]) -> Result<(), ModelError> {
+    for layer in layers.iter().filter(|layer| layer.recurrent.is_none()) {
         let LayerConfig {
             heads,
             kv_heads,
@@ -228,13 +274,9 @@ pub(crate) fn check_geometry(path: &str, config: &ModelConfig) -> Result<(), Mod
                 format!("a divisor of the {heads} query heads"),
             ));
         }
-        if head_dim == 0 || !head_dim.is_multiple_of(2) {
-            return Err(ModelError::invalid(
-                path,
-                "head_dim",
-                head_dim,
-                "an even number above 0",
-            ));
+        if head_dim == 0 || !head_dim.is_multiple_of(2) || head_dim > MAX_HEAD_DIM {
+            let expected = format!("an even number from 2 to {MAX_HEAD_DIM}");
+            return Err(ModelError::invalid(path, "head_dim", head_dim, expected));
         }
     }
     Ok(())
@@ -295,18 +337,14 @@ fn tied_embeddings(text: Fields<'_>, outer: Fields<'_>) -> Result<Option<bool>, 
     }
 }
 
-fn head_dim(
-    fields: Fields<'_>,
-    defaults: Defaults,
-    hidden_size: usize,
-    heads: usize,
-) -> Result<usize, ModelError> {
+fn head_dim(fields: Fields<'_>, defaults: Defaults, heads: usize) -> Result<usize, ModelError> {
     if let Some(head_dim) = fields.usize("head_dim")? {
         return Ok(head_dim);
     }
     if let Some(head_dim) = defaults.head_dim {
         return Ok(head_dim);
     }
+    let hidden_size = fields.required_usize("hidden_size")?;
     if !hidden_size.is_multiple_of(heads) {
         let expected = format!("a multiple of num_attention_heads = {heads}");
         return Err(fields.wrong("hidden_size", hidden_size, expected));
@@ -314,46 +352,39 @@ fn head_dim(
     Ok(hidden_size / heads)
 }
 
-/// Element type of a checkpoint, which is also what its library computes in.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Dtype {
-    F32,
-    F16,
-    Bf16,
-}
-
-impl Dtype {
-    /// Checkpoints in 32-bit floats have no 16-bit format of their own: their native cache is the
-    /// more precise of the two.
-    fn native(self) -> NativeDtype {
-        match self {
-            Dtype::F32 | Dtype::F16 => NativeDtype::F16,
-            Dtype::Bf16 => NativeDtype::Bf16,
-        }
-    }
-
-    /// A constant as the library rounds it to its compute type.
-    fn round(self, x: f32) -> f32 {
-        match self {
-            Dtype::F32 => x,
-            Dtype::F16 => half::f16::from_f32(x).to_f32(),
-            Dtype::Bf16 => half::bf16::from_f32(x).to_f32(),
-        }
+/// Checkpoints in 32-bit floats have no 16-bit format of their own: their native cache is the more
+/// precise of the two.
+fn native(dtype: NumberType) -> NativeDtype {
+    match dtype {
+        NumberType::F32 | NumberType::F16 => NativeDtype::F16,
+        NumberType::Bf16 => NativeDtype::Bf16,
     }
 }
 
-fn dtype(fields: Fields<'_>, outer: Fields<'_>) -> Result<Dtype, ModelError> {
-    for part in [fields, outer] {
+/// A constant as the library rounds it to its compute type.
+fn round(dtype: NumberType, x: f32) -> f32 {
+    match dtype {
+        NumberType::F32 => x,
+        NumberType::F16 => half::f16::from_f32(x).to_f32(),
+        NumberType::Bf16 => half::bf16::from_f32(x).to_f32(),
+    }
+}
+
+/// Element type of a checkpoint, which is also what its library computes in, as the first of
+/// `parts` names it that does; the decoder's own fields come first.
+pub(crate) fn dtype(parts: &[Fields<'_>]) -> Result<NumberType, ModelError> {
+    for part in parts {
         for field in ["dtype", "torch_dtype"] {
             match part.str(field)? {
                 None => {}
-                Some("float32") => return Ok(Dtype::F32),
-                Some("float16") => return Ok(Dtype::F16),
-                Some("bfloat16") => return Ok(Dtype::Bf16),
+                Some("float32") => return Ok(NumberType::F32),
+                Some("float16") => return Ok(NumberType::F16),
+                Some("bfloat16") => return Ok(NumberType::Bf16),
                 Some(_) => return Err(part.unsupported(field)),
             }
         }
     }
     let expected = "`float16`, `bfloat16` or `float32` (also as `dtype`)";
+    let outer = parts[parts.len() - 1];
     Err(outer.missing("torch_dtype", expected))
 }

@@ -23,6 +23,7 @@ pub use decoder::{Decoder, LoadError, Workspace};
 pub use demo::{DemoModel, ModelSource};
 pub use files::{ModelFiles, ModelText, open};
 pub use gguf::GgufWeights;
+pub(crate) use hf_config::layer_geometry;
 pub use hf_config::{builtin_shape, read_config};
 pub use noise::NoiseWeights;
 pub use safetensors::SafetensorsWeights;

@@ -4,7 +4,7 @@ mod index;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use ::safetensors::tensor::{Dtype, Metadata, SafeTensors};
@@ -265,7 +265,7 @@ impl Shard {
 }
 
 /// The type of a tensor of floats.
-fn float_type(stored: &Stored<'_>, name: &str) -> Result<NumberType, ModelError> {
+pub(crate) fn float_type(stored: &Stored<'_>, name: &str) -> Result<NumberType, ModelError> {
     match stored.dtype {
         Dtype::F32 => Ok(NumberType::F32),
         Dtype::F16 => Ok(NumberType::F16),
@@ -288,16 +288,18 @@ pub(crate) fn read(stored: &Stored<'_>, name: &str) -> Result<TensorData, ModelE
 
 /// The header with the names by which tensors are asked for.
 fn with_asked_names(file: &FileBytes, metadata: Metadata) -> Result<Metadata, ModelError> {
-    let mut tensors = Vec::new();
+    let (mut tensors, mut names) = (Vec::new(), BTreeMap::new());
     for name in metadata.offset_keys() {
-        if let Some(info) = metadata.info(&name) {
-            tensors.push((asked_name(&name), info.clone()));
+        let Some(info) = metadata.info(&name) else {
+            continue;
+        };
+        let asked = asked_name(&name);
+        tensors.push((asked.clone(), info.clone()));
+        if let Some(other) = names.insert(asked, name.clone()) {
+            let found = format!("`{other}` and `{name}`");
+            let expected = "one name of a tensor of the text part";
+            return Err(ModelError::invalid(file.path(), "header", found, expected));
         }
-    }
-    let names: BTreeSet<&String> = tensors.iter().map(|(name, _)| name).collect();
-    if names.len() < tensors.len() {
-        let expected = "no two names of the same tensor";
-        return Err(ModelError::invalid(file.path(), "header", "two", expected));
     }
     let expected = "a safetensors header that fits the file";
     Metadata::new(metadata.metadata().clone(), tensors)

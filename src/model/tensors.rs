@@ -208,12 +208,16 @@ const OTHER_PARTS: [&str; 5] = [
 /// Beginning of the names of layers that predict tokens beyond the next one.
 const DRAFT_LAYERS: &str = "mtp.";
 
+/// Whether a tensor of this name belongs to another part than the text of a multimodal model.
+pub(crate) fn is_other_part(name: &str) -> bool {
+    OTHER_PARTS.iter().any(|part| name.starts_with(part))
+}
+
 /// Tensors that text does not need: rotary frequencies (from the config), a stored copy of the
 /// embedding where the config ties the output to it, and other parts of a multimodal model, and Qwen3.5's
 /// draft layers.
 fn is_redundant(name: &str, config: &ModelConfig) -> bool {
-    let is_other_part = || OTHER_PARTS.iter().any(|part| name.starts_with(part));
-    if config.text_part_of.is_some() && is_other_part() {
+    if config.text_part_of.is_some() && is_other_part(name) {
         return true;
     }
     if config.family == Family::Qwen35 && name.starts_with(DRAFT_LAYERS) {

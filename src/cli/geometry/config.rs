@@ -11,11 +11,17 @@ use crate::recipe::LayerState;
 const MOST_LAYERS: u32 = 10_000;
 
 /// Every so many layers of these families attend to all tokens where the config lists no kinds.
-const PATTERNS: [(&str, u32, Kind); 3] = [
+const PATTERNS: [(&str, u32, Kind); 6] = [
+    ("gemma2", 2, Kind::Sliding),
     ("gemma3", 6, Kind::Sliding),
     ("gemma4", 6, Kind::Sliding),
+    ("cohere2", 4, Kind::Sliding),
+    ("qwen3_next", 4, Kind::Recurrent),
     ("qwen3_5", 4, Kind::Recurrent),
 ];
+
+/// Families whose heads have 256 elements where the config names no width.
+const WIDE_HEADS: [&str; 5] = ["gemma2", "gemma3", "gemma4", "qwen3_next", "qwen3_5"];
 
 /// Bytes of an element of a recurrent matrix, which stays in FP32.
 const MATRIX_ELEMENT: u64 = 4;
@@ -150,6 +156,22 @@ impl Config {
             };
             return Ok((0..layers).map(kind).collect());
         }
+        // Layers differ, and which ones do is not known of this family.
+        for (field, value) in [
+            ("sliding_window_pattern", self.sliding_window_pattern),
+            ("full_attention_interval", self.full_attention_interval),
+            ("linear_num_value_heads", self.linear_num_value_heads),
+            ("linear_num_key_heads", self.linear_num_key_heads),
+            ("linear_key_head_dim", self.linear_key_head_dim),
+            ("linear_value_head_dim", self.linear_value_head_dim),
+            ("linear_conv_kernel_dim", self.linear_conv_kernel_dim),
+        ] {
+            if let Some(value) = value {
+                let found = format!("{value} without layer_types");
+                let expected = "layer_types, which tell what each layer does";
+                return Err(Problem::Field(field, found, expected));
+            }
+        }
         let switched_on = self.use_sliding_window != Some(false);
         let slides = switched_on && self.sliding_window.is_some();
         // Layers below this one of Qwen's attend to all tokens.
@@ -244,6 +266,9 @@ impl Config {
     fn head_dim(&self) -> Result<u32, Problem> {
         if self.head_dim.is_some() {
             return positive("head_dim", self.head_dim);
+        }
+        if WIDE_HEADS.iter().any(|family| self.is_family(family)) {
+            return Ok(256);
         }
         let hidden = positive("hidden_size", self.hidden_size)?;
         let heads = positive("num_attention_heads", self.num_attention_heads)?;

@@ -93,6 +93,79 @@ fn recurrent_layers_keep_a_matrix_and_a_convolution() {
 }
 
 #[test]
+fn layers_alternate_by_family_where_no_kinds_are_listed() {
+    let layers = |family: &str, count: u32, others: &str| {
+        let json = format!(
+            r#"{{"model_type":"{family}","num_hidden_layers":{count},"num_attention_heads":4,
+                "num_key_value_heads":2,"hidden_size":64,"sliding_window":16{others}}}"#
+        );
+        parse(json.as_bytes()).unwrap()
+    };
+    let (full, slides) = (attention(2, 256, None), attention(2, 256, Some(16)));
+    assert_eq!(layers("gemma2", 3, ""), [slides, full, slides]);
+    let (full, slides) = (attention(2, 16, None), attention(2, 16, Some(16)));
+    let cohere = layers("cohere2", 5, "");
+    assert_eq!(cohere, [slides, slides, slides, full, slides]);
+    let cohere = layers("cohere2", 2, r#","sliding_window_pattern":2"#);
+    assert_eq!(cohere, [slides, full]);
+    let linear = r#","full_attention_interval":2,"linear_num_value_heads":6,
+        "linear_num_key_heads":2,"linear_key_head_dim":16,"linear_value_head_dim":32,
+        "linear_conv_kernel_dim":4"#;
+    let recurrent = LayerState::Recurrent {
+        matrix_bytes: 6 * 16 * 32 * 4,
+        convolution_bytes: (2 * 2 * 16 + 6 * 32) * 3 * 2,
+    };
+    let next = layers("qwen3_next", 2, linear);
+    assert_eq!(next, [recurrent, attention(2, 256, None)]);
+    let other = |field: &str| {
+        refusal(&format!(
+            r#"{{"model_type":"other","num_hidden_layers":2,"num_attention_heads":4,
+                "hidden_size":64,"sliding_window":16,"{field}":2}}"#
+        ))
+    };
+    for field in [
+        "sliding_window_pattern",
+        "full_attention_interval",
+        "linear_num_value_heads",
+    ] {
+        let start = format!("m/config.json: {field}: found 2 without layer_types");
+        assert!(other(field).starts_with(&start), "{}", other(field));
+    }
+}
+
+/// What a config leaves out is what loading takes it for, whatever else the config asks for.
+#[test]
+fn families_that_load_have_the_defaults_of_loading() {
+    let layers = |fields: &str| {
+        let json = format!(r#"{{"num_hidden_layers":2,"hidden_size":64,{fields}}}"#);
+        layers_of_text(Path::new("m/config.json"), json.as_bytes()).unwrap()
+    };
+    let window = Some(4096);
+    assert_eq!(
+        layers(r#""model_type":"gemma3_text","final_logit_softcapping":30.0"#),
+        [attention(4, 256, window); 2]
+    );
+    assert_eq!(
+        layers(r#""model_type":"mistral","num_attention_heads":16"#),
+        [attention(8, 4, window); 2]
+    );
+    let qwen = r#""model_type":"qwen3","num_attention_heads":4,"sliding_window":16"#;
+    assert_eq!(layers(qwen), [attention(4, 128, None); 2]);
+    let on = format!(r#"{qwen},"use_sliding_window":true"#);
+    // Windows start at layer 28.
+    assert_eq!(layers(&on), [attention(4, 128, None); 2]);
+    let first = format!(r#"{on},"max_window_layers":1"#);
+    let expected = [attention(4, 128, None), attention(4, 128, Some(16))];
+    assert_eq!(layers(&first), expected);
+    let shared = r#"{"model_type":"gemma3_text","num_hidden_layers":2,"num_kv_shared_layers":1}"#;
+    let error = layers_of_text(Path::new("m/config.json"), shared.as_bytes()).unwrap_err();
+    assert!(
+        error.to_string().contains("num_kv_shared_layers"),
+        "{error}"
+    );
+}
+
+#[test]
 fn refusals_name_file_and_field() {
     let messages: Vec<String> = [
         "{",

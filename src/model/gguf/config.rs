@@ -4,7 +4,10 @@ use crate::backend::Activation;
 use crate::recipe::NativeDtype;
 
 use super::super::file_bytes::FileBytes;
-use super::super::hf_config::{MAX_LAYERS, check_geometry, rope::yarn_mscale};
+use super::super::hf_config::{
+    MAX_LAYERS, check_geometry,
+    rope::{check_ropes, yarn_mscale},
+};
 use super::super::{Family, LayerConfig, ModelConfig, ModelError, Rope, RopeScaling};
 use super::dequantize::dequantize;
 use super::value::Value;
@@ -108,7 +111,9 @@ pub(crate) fn config(file: &FileBytes, header: &Header) -> Result<ModelConfig, M
         native_dtype: NativeDtype::F16,
         suppressed: Vec::new(),
     };
-    check_geometry(file.path(), &config)?;
+    check_geometry(file.path(), &config.layers)?;
+    let settings = format!("metadata `{}`", keys.key("rope"));
+    check_ropes(file.path(), &settings, &config)?;
     Ok(config)
 }
 
@@ -162,12 +167,11 @@ impl Keys<'_> {
             Some(0) | None => None,
             Some(window) => Some(window as usize),
         };
-        let pattern = self.uniform("attention.sliding_window_pattern")?;
-        let pattern = pattern.unwrap_or(GEMMA_PATTERN).max(1);
         let local = self.positive("rope.freq_base_swa")?.unwrap_or(THETA);
         let count = layers.len();
-        for (at, layer) in layers.iter_mut().enumerate() {
-            if !(at + 1).is_multiple_of(pattern) {
+        let has_window = self.has_window(count)?;
+        for (layer, has_window) in layers.iter_mut().zip(has_window) {
+            if has_window {
                 (layer.window, layer.rope) = (window, 1);
             }
             if count == GEMMA_27B_LAYERS {
@@ -176,6 +180,26 @@ impl Keys<'_> {
         }
         let ropes = vec![global, Rope::new(local, RopeScaling::Default)];
         Ok((layers, ropes))
+    }
+
+    /// Whether each of `count` layers has a window: as flags say, or all but one in so many.
+    fn has_window(&self, count: usize) -> Result<Vec<bool>, ModelError> {
+        let key = self.key("attention.sliding_window_pattern");
+        match self.metadata.get(&key) {
+            Some(Value::Flags(flags)) if flags.len() == count => return Ok(flags.clone()),
+            Some(Value::Flags(flags)) => {
+                let found = format!("{} flags", flags.len());
+                let expected = format!("one for each of {count} layers");
+                return Err(self.metadata.wrong(&key, found, expected));
+            }
+            Some(value) if value.is_array() => return Err(self.metadata.unsupported(&key)),
+            _ => {}
+        }
+        let pattern = self.metadata.u32(&key)?.map(|pattern| pattern as usize);
+        let pattern = pattern.unwrap_or(GEMMA_PATTERN).max(1);
+        Ok((1..=count)
+            .map(|layer| !layer.is_multiple_of(pattern))
+            .collect())
     }
 
     fn layers(&self) -> Result<usize, ModelError> {

@@ -27,7 +27,9 @@ pub(crate) enum Value {
     Ints(Vec<i64>),
     /// Floats.
     Floats(Vec<f32>),
-    /// Arrays of flags or of arrays: kept apart because nothing here reads them.
+    /// Flags.
+    Flags(Vec<bool>),
+    /// Arrays of arrays or of wide floats: kept apart because nothing here reads them.
     Other,
 }
 
@@ -143,6 +145,15 @@ fn read_numbers(
     kind: u32,
     count: usize,
 ) -> Result<Value, ModelError> {
+    if kind == kind::BOOL {
+        let mut flags = Vec::with_capacity(count);
+        for _ in 0..count {
+            if let Value::Bool(flag) = read_scalar(cursor, key, kind)? {
+                flags.push(flag);
+            }
+        }
+        return Ok(Value::Flags(flags));
+    }
     let mut numbers = Vec::with_capacity(count);
     for _ in 0..count {
         match read_scalar(cursor, key, kind)? {
@@ -154,11 +165,9 @@ fn read_numbers(
             _ => {}
         }
     }
-    let is_integer = !matches!(kind, kind::BOOL | kind::F64);
-    Ok(if is_integer {
-        Value::Ints(numbers)
-    } else {
-        Value::Other
+    Ok(match kind {
+        kind::F64 => Value::Other,
+        _ => Value::Ints(numbers),
     })
 }
 
@@ -296,6 +305,16 @@ impl Metadata {
 }
 
 impl Value {
+    /// Whether this is more than one value.
+    pub(crate) fn is_array(&self) -> bool {
+        match self {
+            Value::Uint(_) | Value::Int(_) | Value::Float(_) => false,
+            Value::Bool(_) | Value::String(_) => false,
+            Value::Strings(_) | Value::Ints(_) | Value::Floats(_) => true,
+            Value::Flags(_) | Value::Other => true,
+        }
+    }
+
     /// The value, short enough for a message.
     pub(crate) fn summary(&self) -> String {
         match self {
@@ -307,6 +326,7 @@ impl Value {
             Value::Strings(list) => format!("{} strings", list.len()),
             Value::Ints(list) => format!("{} whole numbers", list.len()),
             Value::Floats(list) => format!("{} floats", list.len()),
+            Value::Flags(list) => format!("{} flags", list.len()),
             Value::Other => "an array".to_owned(),
         }
     }

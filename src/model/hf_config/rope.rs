@@ -1,9 +1,13 @@
 //! Rotary settings: `rope_parameters`, or the older `rope_theta` with `rope_scaling`.
 
-use serde_json::Value;
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value, json};
 
 use super::super::fields::{Fields, short};
-use super::super::{Family, ModelError, QueryGrowth, Rope, RopeScaling};
+use super::super::rotary::{attention_factor, inverse_frequencies, query_factor};
+use super::super::{Family, ModelConfig, ModelError, QueryGrowth, Rope, RopeScaling};
 
 /// Kinds of layers, the one without a window first.
 const LAYER_TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
@@ -49,11 +53,15 @@ pub(super) fn ropes(
         head_dim,
     };
     let parameters = fields.object("rope_parameters")?;
-    // A `rope_scaling` that is there wins over `rope_parameters`, as in the library that writes
-    // these files.
+    // A `rope_scaling` that says something wins over `rope_parameters`, as in the library that
+    // writes these files.
     let scaling = fields.object("rope_scaling")?;
+    let scaling = scaling.filter(|scaling| !scaling.is_empty());
     if family != Family::Gemma3 {
-        let parameters = scaling.or(parameters);
+        let ministral = ministral3_parameters();
+        let default =
+            (family == Family::Ministral3).then(|| Fields::new(fields.path(), &ministral));
+        let parameters = scaling.or(parameters).or(default);
         if let Some(parameters) = parameters {
             for layer_type in LAYER_TYPES {
                 if parameters.get(layer_type).is_some() {
@@ -79,10 +87,103 @@ pub(super) fn ropes(
     let [full, sliding] = LAYER_TYPES;
     let global = fields.positive("rope_theta")?.unwrap_or(GEMMA_THETA);
     let local = fields.positive("rope_local_base_freq")?.unwrap_or(THETA);
+    // Here `rope_scaling` adds to the settings of layers without a window.
+    let merged = merged([of_kind(full)?, scaling]);
+    let full = merged.as_ref().map(|map| Fields::new(fields.path(), map));
     Ok(vec![
-        reader.rope(scaling.or(of_kind(full)?), global)?,
+        reader.rope(full, global)?,
         reader.rope(of_kind(sliding)?, local)?,
     ])
+}
+
+/// Settings of Ministral 3 where the config names none.
+fn ministral3_parameters() -> Map<String, Value> {
+    let parameters = [
+        ("rope_type", json!("yarn")),
+        ("rope_theta", json!(1_000_000.0)),
+        ("factor", json!(16.0)),
+        ("original_max_position_embeddings", json!(16_384)),
+        ("mscale", json!(1.0)),
+        ("mscale_all_dim", json!(1.0)),
+        ("llama_4_scaling_beta", json!(0.1)),
+    ];
+    let named = parameters.map(|(name, value)| (name.to_owned(), value));
+    named.into_iter().collect()
+}
+
+/// The fields of both objects, those of the second one before those of the first.
+fn merged(parts: [Option<Fields<'_>>; 2]) -> Option<Map<String, Value>> {
+    let mut merged: Option<Map<String, Value>> = None;
+    for part in parts.into_iter().flatten() {
+        let map = merged.get_or_insert_default();
+        for name in part.names() {
+            let value = part.get(name).cloned().unwrap_or(Value::Null);
+            map.insert(name.to_owned(), value);
+        }
+    }
+    merged
+}
+
+/// The field that holds the rotary settings, for messages.
+pub(super) fn settings_field(fields: Fields<'_>) -> &'static str {
+    let says = |name: &str| super::asks_for(fields.get(name));
+    let field = ["rope_scaling", "rope_parameters"];
+    field
+        .into_iter()
+        .find(|name| says(name))
+        .unwrap_or("rope_theta")
+}
+
+/// Checks that the numbers by which `config`'s heads are rotated are finite and above 0; `what`
+/// names the settings in the file.
+///
+/// # Errors
+/// [`ModelError::Invalid`] for settings out of every range.
+pub(crate) fn check_ropes(path: &str, what: &str, config: &ModelConfig) -> Result<(), ModelError> {
+    let is_sound = |number: f32| number.is_finite() && number > 0.0;
+    let head_dims = config
+        .layers
+        .iter()
+        .map(|layer| (layer.rope, layer.head_dim));
+    for (at, head_dim) in head_dims.collect::<std::collections::BTreeSet<_>>() {
+        let rope = &config.ropes[at];
+        let wrong = |what: &str, found: String, expected: &str| {
+            Err(ModelError::invalid(path, what, found, expected))
+        };
+        let bands = match rope.scaling {
+            RopeScaling::Yarn { .. } if rope.theta <= 1.0 => {
+                let found = format!("base {} with YaRN", rope.theta);
+                return wrong(what, found, "a base above 1");
+            }
+            RopeScaling::Llama3 {
+                low_freq_factor,
+                high_freq_factor,
+                ..
+            } => Some((low_freq_factor, high_freq_factor)),
+            _ => None,
+        };
+        if let Some((low, high)) = bands.filter(|(low, high)| low >= high) {
+            let found = format!("low_freq_factor {low} and high_freq_factor {high}");
+            return wrong(what, found, "a high_freq_factor above the low one");
+        }
+        let frequencies = inverse_frequencies(rope, head_dim);
+        if let Some(bad) = frequencies.into_iter().find(|number| !is_sound(*number)) {
+            let found = format!("inverse frequency {bad} of base {}", rope.theta);
+            return wrong(what, found, "finite frequencies above 0");
+        }
+        let factor = attention_factor(rope);
+        if !is_sound(factor) {
+            let found = format!("multiplier {factor} of cosines and sines");
+            return wrong(what, found, "a finite number above 0");
+        }
+        let last = config.context.saturating_sub(1);
+        let growth = rope.query_growth.map(|growth| query_factor(growth, last));
+        if let Some(factor) = growth.filter(|factor| !is_sound(*factor)) {
+            let found = format!("multiplier {factor} of queries at position {last}");
+            return wrong(what, found, "a finite number above 0");
+        }
+    }
+    Ok(())
 }
 
 impl Reader<'_> {
@@ -261,12 +362,12 @@ fn yarn(
         beta_fast: nonzero(parameters, "beta_fast")?.unwrap_or(BETA_FAST),
         beta_slow: nonzero(parameters, "beta_slow")?.unwrap_or(BETA_SLOW),
         original_context,
-        attention_factor: attention_factor(parameters, factor)?,
+        attention_factor: yarn_attention_factor(parameters, factor)?,
         truncate: parameters.bool("truncate")?.unwrap_or(true),
     })
 }
 
-fn attention_factor(parameters: Fields<'_>, factor: f64) -> Result<f64, ModelError> {
+fn yarn_attention_factor(parameters: Fields<'_>, factor: f64) -> Result<f64, ModelError> {
     if let Some(given) = parameters.positive("attention_factor")? {
         return Ok(given);
     }

@@ -1,6 +1,7 @@
 //! `quantization_config`: how a checkpoint says that its weights are stored.
 
 mod compressed;
+mod ignored;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,9 +10,11 @@ use serde_json::Value;
 
 use super::super::ModelError;
 use super::super::fields::{Fields, short};
+use super::super::hf_config::dtype;
 use super::find::Found;
 use super::form::{AwqOrder, ByteKind, Form, Granularity, NumberType};
 use crate::schema::QuantisedWeights;
+pub(in super::super) use ignored::Ignored;
 
 /// Names of the object in `config.json`; the second one is that of older compressed-tensors.
 const OBJECTS: [&str; 2] = ["quantization_config", "compression_config"];
@@ -32,7 +35,7 @@ pub(crate) struct Quantisation {
     /// Forms in which a matrix may be stored; the tensors tell which one it is.
     pub forms: Vec<Form>,
     /// What a module's name must not match if it is stored so.
-    pub ignored: Vec<String>,
+    pub ignored: Vec<Ignored>,
     /// How servers would store activations; these workers keep them native.
     pub activations: Option<String>,
     /// The checkpoint asks for a cache in E4M3.
@@ -51,46 +54,25 @@ struct Section<'a> {
 /// # Errors
 /// [`ModelError::Unsupported`] names a method or setting that is not applied.
 pub(crate) fn of_config(fields: Fields<'_>) -> Result<Option<Quantisation>, ModelError> {
-    for name in OBJECTS {
-        let Some(object) = fields.object(name)? else {
-            continue;
-        };
-        if object.is_empty() {
-            continue;
+    let parts = [fields.object("text_config")?, Some(fields)];
+    let parts: Vec<Fields<'_>> = parts.into_iter().flatten().collect();
+    for part in parts.iter().rev() {
+        for name in OBJECTS {
+            let Some(object) = part.object(name)? else {
+                continue;
+            };
+            if object.is_empty() {
+                continue;
+            }
+            let section = Section {
+                path: object.path(),
+                place: name.to_owned(),
+                fields: object,
+            };
+            return section.quantisation(dtype(&parts)?).map(Some);
         }
-        let section = Section {
-            path: object.path(),
-            place: name.to_owned(),
-            fields: object,
-        };
-        return section.quantisation(number_type(fields)?).map(Some);
     }
-    match fields.object("text_config")? {
-        Some(text) => of_config(text),
-        None => Ok(None),
-    }
-}
-
-/// The type that the config names, wherever it does.
-fn number_type(fields: Fields<'_>) -> Result<NumberType, ModelError> {
-    for (holder, name) in [("", "dtype"), ("", "torch_dtype"), ("text_config", "dtype")] {
-        let object = match holder {
-            "" => Some(fields),
-            holder => fields.object(holder)?,
-        };
-        let Some(object) = object else { continue };
-        return match object.str(name)? {
-            None => continue,
-            Some("float32") => Ok(NumberType::F32),
-            Some("float16") => Ok(NumberType::F16),
-            Some("bfloat16") => Ok(NumberType::Bf16),
-            Some(_) => Err(object.unsupported(name)),
-        };
-    }
-    Err(fields.missing(
-        "torch_dtype",
-        "`float16`, `bfloat16` or `float32` (also as `dtype`)",
-    ))
+    Ok(None)
 }
 
 impl Section<'_> {
@@ -187,7 +169,7 @@ impl Section<'_> {
         Ok(self.fields.get("kv_cache_quant_algo").is_some())
     }
 
-    fn ignored(&self) -> Result<Vec<String>, ModelError> {
+    fn ignored(&self) -> Result<Vec<Ignored>, ModelError> {
         for name in [
             "modules_to_not_convert",
             "ignored_layers",
@@ -202,7 +184,11 @@ impl Section<'_> {
                 .map(|list| list.iter().map(Value::as_str).collect());
             return match list {
                 Some(Some::<Vec<&str>>(names)) => {
-                    Ok(names.into_iter().map(str::to_owned).collect())
+                    let read = |one: &str| {
+                        Ignored::new(one)
+                            .map_err(|_| self.wrong(name, one, "an expression behind `re:`"))
+                    };
+                    names.into_iter().map(read).collect()
                 }
                 _ => Err(self.wrong(name, short(value), "a list of module names")),
             };
@@ -298,24 +284,16 @@ impl Quantisation {
         }
     }
 
-    /// Whether the config says that the module stays as it is: by its name or the start of it, by
-    /// the end of it, or by an expression behind `re:`.
+    /// Whether the config says that the module stays as it is, in the spelling of any checkpoint:
+    /// those of a multimodal one have a prefix before or behind `model`.
     pub(crate) fn ignores(&self, module: &str) -> bool {
-        self.ignored
-            .iter()
-            .any(|name| match name.strip_prefix("re:") {
-                Some(expression) => regex::Regex::new(&format!("^(?:{expression})"))
-                    .is_ok_and(|expression| expression.is_match(module)),
-                None => {
-                    let name = name.trim_end_matches('*').trim_end_matches('.');
-                    let starts = module
-                        .strip_prefix(name)
-                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-                    starts
-                        || module
-                            .strip_suffix(name)
-                            .is_some_and(|rest| rest.ends_with('.'))
-                }
-            })
+        let before = format!("language_model.{module}");
+        let behind = match module.strip_prefix("model.") {
+            Some(rest) => format!("model.language_model.{rest}"),
+            None => module.to_owned(),
+        };
+        let spellings = [module, &before, &behind];
+        let mut ignored = self.ignored.iter();
+        ignored.any(|one| spellings.iter().any(|module| one.matches(module)))
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ::safetensors::tensor::Dtype;
 
 use super::super::ModelError;
-use super::super::tensors::{check_shape, missing};
+use super::super::safetensors::float_type;
+use super::super::tensors::{check_shape, is_other_part, missing};
 use super::config::Quantisation;
 use super::form::{AwqOrder, ByteKind, Form, Granularity};
 use super::matrix::Matrix;
@@ -57,6 +58,10 @@ pub(crate) fn find<'a, 'n>(
         let Some((module, part)) = name.rsplit_once('.') else {
             continue;
         };
+        // Other parts of a multimodal model are never loaded, however they are stored.
+        if is_other_part(name) {
+            continue;
+        }
         let Some(stored) = lookup(name) else { continue };
         let module = Module {
             quantisation,
@@ -80,6 +85,9 @@ pub(crate) fn find<'a, 'n>(
                 matrix.form,
                 expected,
             ));
+        }
+        if let Some(scales) = lookup(&matrix.scales) {
+            float_type(&scales, &matrix.scales)?;
         }
         found.parts.extend(module.parts(name, &matrix));
         found

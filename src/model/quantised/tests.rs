@@ -8,6 +8,7 @@ use ::safetensors::tensor::Dtype;
 use half::{bf16, f16};
 use serde_json::{Value, json};
 
+use super::config::Ignored;
 use super::form::{ByteKind, Form, Granularity};
 use super::*;
 use crate::backend::TensorData;
@@ -320,7 +321,7 @@ fn parts_that_do_not_fit_are_named() {
         "{message}"
     );
     let left_out = Quantisation {
-        ignored: vec!["m".to_owned()],
+        ignored: vec![Ignored::new("m").unwrap()],
         ..awq("gemm", 32)
     };
     let message = found(&left_out, &gemm_tensors()).unwrap_err().to_string();

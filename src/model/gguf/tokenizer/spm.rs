@@ -10,6 +10,10 @@ use crate::model::ModelError;
 /// What pieces have in place of a space.
 const SPACE: &str = "\u{2581}";
 
+/// Longest piece in bytes whose splits are looked up; those of published vocabularies have below
+/// 200, and the work grows with the square.
+const LONGEST_PIECE: usize = 1024;
+
 /// The content of an equivalent `tokenizer.json`: byte-pair merges whose order is that of the
 /// scores, bytes where a character is no piece.
 ///
@@ -76,6 +80,14 @@ fn merges(vocabulary: &Vocabulary<'_>) -> Result<Vec<Value>, ModelError> {
         .iter()
         .map(|&id| (vocabulary.tokens[id].as_str(), id))
         .collect();
+    if let Some(id) = pieces
+        .iter()
+        .find(|&&id| vocabulary.tokens[id].len() > LONGEST_PIECE)
+    {
+        let bytes = vocabulary.tokens[*id].len();
+        let what = format!("tokenizer.ggml.tokens: piece {id} of {bytes} bytes");
+        return Err(ModelError::unsupported(metadata.path(), what));
+    }
     let mut merges = Vec::new();
     for &id in &pieces {
         let piece = vocabulary.tokens[id].as_str();
@@ -181,6 +193,27 @@ mod tests {
             let decoded = tokenizer.decode(encoded.strip_prefix(&[2]).unwrap_or(&encoded));
             assert_eq!(decoded, text);
         }
+    }
+
+    #[test]
+    fn a_piece_too_long_to_split_is_named() {
+        let metadata = |length: usize| {
+            let piece = "a".repeat(length);
+            let builder = Builder::new()
+                .text("tokenizer.ggml.model", "llama")
+                .texts("tokenizer.ggml.tokens", &["<unk>", &piece])
+                .i32s("tokenizer.ggml.token_type", &[2, 1])
+                .array("tokenizer.ggml.scores", 6, 2, vec![0; 8])
+                .u32("tokenizer.ggml.bos_token_id", 0)
+                .u32("tokenizer.ggml.eos_token_id", 0)
+                .u32("tokenizer.ggml.unknown_token_id", 0)
+                .bool("tokenizer.ggml.add_space_prefix", false);
+            read(&builder).err().map(|error| error.to_string())
+        };
+        let named = metadata(1 << 20).unwrap();
+        assert!(named.ends_with("piece 1 of 1048576 bytes"), "{named}");
+        let fits = metadata(1024);
+        assert!(fits.is_none_or(|text| !text.contains("piece 1 of")));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `quantization_config` of compressed-tensors: groups of modules, each with a scheme.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::super::ModelError;
 use super::super::form::{ByteKind, Form, Granularity};
@@ -61,11 +61,16 @@ impl Section<'_> {
             place: format!("{}.weights", self.place),
             fields: weights,
         };
-        if weights.bool("dynamic")? == Some(true) {
+        // Both have flags and names for values.
+        let off = json!(false);
+        let is_off = |name, known: &[&str]| match weights.get(name) {
+            None => true,
+            Some(value) => *value == off || known.iter().any(|known| value == known),
+        };
+        if !is_off("dynamic", &[]) {
             return Err(section.unsupported("dynamic"));
         }
-        if matches!(weights.str("actorder")?, Some(order) if order != "static" && order != "weight")
-        {
+        if !is_off("actorder", &["static", "weight"]) {
             return Err(section.unsupported("actorder"));
         }
         let bits = section.count("num_bits")?.unwrap_or(8);

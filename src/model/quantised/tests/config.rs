@@ -54,6 +54,14 @@ fn settings_that_are_not_applied_are_named() {
             compressed(json!({"dynamic": true})),
             "weights.dynamic = true",
         ),
+        (
+            compressed(json!({"dynamic": "local"})),
+            "weights.dynamic = \"local\"",
+        ),
+        (
+            compressed(json!({"actorder": true})),
+            "weights.actorder = true",
+        ),
     ] {
         match parse(config) {
             Err(ModelError::Unsupported { path, what }) => {
@@ -67,8 +75,22 @@ fn settings_that_are_not_applied_are_named() {
 }
 
 #[test]
+fn orders_that_leave_columns_in_place_are_read() {
+    let plain = parsed(packed_config(4, true));
+    for order in [json!(false), json!(null), json!("static"), json!("weight")] {
+        let mut config = packed_config(4, true);
+        config["config_groups"]["group_0"]["weights"]["actorder"] = order.clone();
+        assert_eq!(parsed(config), plain, "{order}");
+    }
+}
+
+#[test]
 fn wrong_settings_name_the_field() {
     for (config, field) in [
+        (
+            json!({"quant_method": "fp8", "ignored_layers": ["lm_head", "re:("]}),
+            "quantization_config.ignored_layers",
+        ),
         (json!({"bits": 4}), "quantization_config.quant_method"),
         (
             json!({"quant_method": "awq", "bits": "four"}),
@@ -104,6 +126,12 @@ fn other_places_and_empty_objects() {
     assert_eq!(top, inner);
     let top = top.unwrap();
     assert_eq!(top.numbers, NumberType::F16);
+    // The decoder's own type counts, in either spelling.
+    for name in ["dtype", "torch_dtype"] {
+        let both = json!({"quantization_config": fp8, "dtype": "float32",
+            "text_config": {name: "bfloat16"}});
+        assert_eq!(parse(both).unwrap().numbers, NumberType::Bf16, "{name}");
+    }
     assert_eq!(top.activations.as_deref(), Some("e4m3, static scales"));
     let forms: Vec<String> = top.forms.iter().map(Form::to_string).collect();
     assert_eq!(
@@ -123,7 +151,10 @@ fn other_places_and_empty_objects() {
 #[test]
 fn modules_left_out_are_known_by_their_names() {
     let ignoring = |names: &[&str]| Quantisation {
-        ignored: names.iter().map(|&name| name.to_owned()).collect(),
+        ignored: names
+            .iter()
+            .map(|name| Ignored::new(name).unwrap())
+            .collect(),
         ..awq("gemm", 128)
     };
     let module = "model.layers.1.self_attn.q_proj";
@@ -134,6 +165,10 @@ fn modules_left_out_are_known_by_their_names() {
         "re:.*q_proj",
         "re:model[.]layers",
         "model*",
+        "language_model.model.layers.1",
+        "model.language_model.layers.1.self_attn",
+        "re:language_model[.]model.*",
+        "re:model[.]language_model[.]layers[.]1[.]",
     ] {
         assert!(ignoring(&[name]).ignores(module), "{name}");
     }
