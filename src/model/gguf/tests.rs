@@ -369,12 +369,8 @@ fn truncation_is_refused_at_every_byte() {
 fn head_length() -> usize {
     let bytes = Builder::model().bytes();
     let header = parse("m.gguf", &bytes).unwrap();
-    header
-        .tensors
-        .values()
-        .map(|info| info.range.start)
-        .min()
-        .unwrap()
+    let starts = header.tensors.values().map(|info| info.range.start);
+    starts.min().unwrap()
 }
 
 proptest! {
