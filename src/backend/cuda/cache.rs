@@ -108,6 +108,11 @@ struct Totals {
     scale_max: f32,
 }
 
+/// Whether this worker has kernels for heads of `dim` elements.
+pub fn has_head_dim(dim: usize) -> bool {
+    dim.is_multiple_of(8) && (8..=256).contains(&dim)
+}
+
 impl CudaCache {
     /// An empty cache; pages are allocated when tokens need them.
     ///
@@ -117,8 +122,7 @@ impl CudaCache {
     pub fn new(device: &Rc<Device>, layout: &CacheLayout) -> Result<Self, BackendError> {
         let storages = storage::of_layers(layout)?;
         let mut head_dims = layout.layers.iter().map(|layer| layer.head_dim);
-        let runs = |dim: &usize| dim.is_multiple_of(8) && (8..=256).contains(dim);
-        if let Some(head_dim) = head_dims.find(|dim| !runs(dim)) {
+        if let Some(head_dim) = head_dims.find(|&dim| !has_head_dim(dim)) {
             return Err(BackendError::Unsupported(format!(
                 "head_dim {head_dim}: the cuda worker has multiples of 8 up to 256"
             )));

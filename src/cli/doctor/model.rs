@@ -10,7 +10,7 @@ use super::super::output::write_table;
 use super::super::prepare::model_failure;
 use super::super::resolve::model_source;
 use super::super::{Exit, Failure};
-use crate::backend::cuda::Gpu;
+use crate::backend::cuda::{Gpu, has_head_dim};
 use crate::model::{ModelConfig, ModelError, ModelFiles, ModelSource, read_config, weight_bytes};
 use crate::recipe::{self, LayerState, NAMED, Recipe};
 use crate::schema::{LayerScales, QuantisedWeights};
@@ -210,6 +210,13 @@ fn notes(
         notes.push("The config alone was read: no weights, no tokenizer.".to_owned());
     }
     notes.extend(config.notes());
+    let mut head_dims = config.layers.iter().map(|layer| layer.head_dim);
+    if let Some(head_dim) = head_dims.find(|&dim| !has_head_dim(dim)) {
+        notes.push(format!(
+            "Runs on the CPU worker only: the CUDA worker has heads of multiples of 8 up to 256 \
+             elements, not {head_dim}."
+        ));
+    }
     let quantised = weights.and_then(|weights| weights.quantised.as_ref());
     if let Some(activations) = quantised.and_then(|found| found.activations.as_ref()) {
         notes.push(format!(

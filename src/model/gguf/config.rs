@@ -385,3 +385,6 @@ fn frequency_factors(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
