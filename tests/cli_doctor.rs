@@ -112,3 +112,24 @@ fn a_model_that_is_refused_says_why_and_what_it_would_keep() {
     let arguments = ["doctor", "--model", "fixtures/configs/qwen3-8b.json"];
     kvassay.args(arguments).assert().code(2).stdout("");
 }
+
+/// A width of heads that one of the workers lacks is said with the worker's name.
+#[test]
+fn a_width_that_only_the_cpu_worker_has_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    let noted = |head_dim: u32| {
+        let config = serde_json::json!({
+            "model_type": "llama", "hidden_size": 48, "intermediate_size": 96,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": head_dim,
+            "vocab_size": 128, "max_position_embeddings": 512, "torch_dtype": "bfloat16",
+        });
+        std::fs::write(&path, config.to_string()).unwrap();
+        let report = report(0, path.to_str().unwrap());
+        assert_eq!(report["model"]["runs"], true);
+        report["model"]["notes"].to_string()
+    };
+    let note = "the CUDA worker has heads of multiples of 8 up to 256 elements, not 12";
+    assert!(noted(12).contains(note));
+    assert!(!noted(16).contains("CUDA worker"));
+}

@@ -98,7 +98,6 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     let hidden_size = fields.required_usize("hidden_size")?;
     let context = or("max_position_embeddings", defaults.context)?;
     let layers = layer_configs(fields, family, defaults)?;
-    check_geometry(path, &layers)?;
     let with_heads = layers.iter().find(|layer| layer.recurrent.is_none());
     let head_dim = with_heads.unwrap_or(&layers[0]).head_dim;
     let attention_bias = fields.bool("attention_bias")?.unwrap_or(false);
@@ -131,6 +130,7 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         suppressed: Vec::new(),
         text_part_of,
     };
+    check_geometry(path, &config.layers)?;
     let settings = format!("field `{}`", rope::settings_field(fields));
     rope::check_ropes(path, &settings, &config)?;
     Ok(config)
@@ -237,8 +237,11 @@ fn suppressed_by(fields: Fields<'_>, vocab_size: usize) -> Result<Option<Vec<u32
     let Some(value) = fields.get("suppress_tokens") else {
         return Ok(None);
     };
-    let expected = || format!("token ids below the vocabulary of {vocab_size}");
-    let wrong = || fields.wrong("suppress_tokens", short(value), expected());
+    let expected = || format!("ids below the vocabulary of {vocab_size}");
+    let wrong = || {
+        let expected = format!("token {}", expected());
+        fields.wrong("suppress_tokens", short(value), expected)
+    };
     let mut ids = token_ids(value).ok_or_else(wrong)?;
     if let Some(&foreign) = ids.iter().find(|&&id| id as usize >= vocab_size) {
         return Err(fields.wrong("suppress_tokens", foreign, expected()));

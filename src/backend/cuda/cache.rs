@@ -22,7 +22,7 @@ use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayer, CacheLayout, CacheRow};
 use crate::recipe::{ByteFormat, NativeDtype, PAGE_TOKENS};
 use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
-pub use layout::SideLayout;
+pub use layout::{SideLayout, has_head_dim};
 use layout::{Layout, check_layers, lay_out};
 pub use pool::Page;
 use pool::{Pool, PoolShape};

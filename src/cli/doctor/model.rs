@@ -10,7 +10,7 @@ use super::super::output::write_table;
 use super::super::prepare::model_failure;
 use super::super::resolve::model_source;
 use super::super::{Exit, Failure};
-use crate::backend::cuda::Gpu;
+use crate::backend::cuda::{Gpu, has_head_dim};
 use crate::model::{ModelConfig, ModelError, ModelFiles, ModelSource, read_config, weight_bytes};
 use crate::recipe::{self, LayerState, NAMED, Recipe};
 use crate::schema::{LayerScales, QuantisedWeights};
@@ -240,6 +240,14 @@ fn notes(
     if files.is_some_and(|files| files.weights.contains(DRAFT_TENSOR)) {
         notes
             .push("layers that predict tokens beyond the next one (mtp) are not loaded".to_owned());
+    }
+    let with_heads = config.layers.iter().filter(|layer| layer.recurrent.is_none());
+    let mut head_dims = with_heads.map(|layer| layer.head_dim);
+    if let Some(head_dim) = head_dims.find(|&dim| !has_head_dim(dim)) {
+        notes.push(format!(
+            "Runs on the CPU worker only: the CUDA worker has heads of multiples of 8 up to 256 \
+             elements, not {head_dim}."
+        ));
     }
     let quantised = weights.and_then(|weights| weights.quantised.as_ref());
     if let Some(activations) = quantised.and_then(|found| found.activations.as_ref()) {

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::GeometryError;
+use crate::model::ModelError;
 use crate::recipe::LayerState;
 
 /// More layers than any model has; keeps sums over layers small.
@@ -70,6 +71,7 @@ enum Kind {
 pub(super) enum Problem {
     Json(serde_json::Error),
     Field(&'static str, String, &'static str),
+    Unsupported(String),
 }
 
 impl Problem {
@@ -77,6 +79,10 @@ impl Problem {
         let path = path.to_owned();
         match self {
             Problem::Json(source) => GeometryError::Json { path, source },
+            Problem::Unsupported(what) => {
+                let path = path.display().to_string();
+                ModelError::Unsupported { path, what }.into()
+            }
             Problem::Field(field, found, expected) => GeometryError::Field {
                 path,
                 field,
@@ -167,9 +173,8 @@ impl Config {
             ("linear_conv_kernel_dim", self.linear_conv_kernel_dim),
         ] {
             if let Some(value) = value {
-                let found = format!("{value} without layer_types");
-                let expected = "layer_types, which tell what each layer does";
-                return Err(Problem::Field(field, found, expected));
+                let what = format!("{field} = {value} without layer_types in this family");
+                return Err(Problem::Unsupported(what));
             }
         }
         let switched_on = self.use_sliding_window != Some(false);

@@ -128,7 +128,7 @@ fn layers_alternate_by_family_where_no_kinds_are_listed() {
         "full_attention_interval",
         "linear_num_value_heads",
     ] {
-        let start = format!("m/config.json: {field}: found 2 without layer_types");
+        let start = format!("m/config.json: unsupported: {field} = 2 without layer_types");
         assert!(other(field).starts_with(&start), "{}", other(field));
     }
 }

@@ -133,6 +133,17 @@ fn separate_template_and_generation_config_win() {
 }
 
 #[test]
+fn a_text_part_may_name_suppressed_tokens() {
+    let read = |text: &str| suppressed([("g.json", None), ("c.json", Some(text.as_bytes()))], 10);
+    let inner = r#"{"text_config": {"suppress_tokens": [3, 1]}}"#;
+    assert_eq!(read(inner).unwrap(), [1, 3]);
+    let both = r#"{"suppress_tokens": [2], "text_config": {"suppress_tokens": [3, 1]}}"#;
+    assert_eq!(read(both).unwrap(), [2]);
+    let mask = read(r#"{"text_config": {"bad_words_ids": [[3]]}}"#).unwrap_err();
+    assert!(matches!(mask, ModelError::Unsupported { .. }), "{mask}");
+}
+
+#[test]
 fn suppressed_tokens_are_those_of_the_generation_config() {
     let folder = folder();
     assert_eq!(open(folder.path()).unwrap().config.suppressed, [0u32; 0]);

@@ -386,3 +386,6 @@ fn frequency_factors(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

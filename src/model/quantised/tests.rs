@@ -320,6 +320,17 @@ fn parts_that_do_not_fit_are_named() {
         message.contains("dtype of tensor `m.qzeros`: found F32, expected I32"),
         "{message}"
     );
+    let message = refusal(&|tensors| tensors.get_mut("m.scales").unwrap().0 = Dtype::F8_E8M0);
+    assert!(
+        message.contains("unsupported: dtype F8_E8M0 of tensor `m.scales`"),
+        "{message}"
+    );
+    // Those of a part that is never loaded do not matter.
+    let mut tensors = gemm_tensors();
+    let codes = tensors["m.qweight"].clone();
+    tensors.insert("vision_tower.m.qweight".to_owned(), codes);
+    let matrices = found(&awq("gemm", 32), &tensors).unwrap().matrices;
+    assert_eq!(matrices.into_keys().collect::<Vec<_>>(), ["m.weight"]);
     let left_out = Quantisation {
         ignored: vec![Ignored::new("m").unwrap()],
         ..awq("gemm", 32)

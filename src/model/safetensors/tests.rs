@@ -152,6 +152,18 @@ fn bad_indexes_are_refused() {
 }
 
 #[test]
+fn two_names_of_a_tensor_are_both_named() {
+    let bytes = file_bytes(&[
+        f32s("model.x", &[1.0]),
+        f32s("language_model.model.x", &[1.0]),
+    ]);
+    let message = refusal(&[("model.safetensors", bytes)]);
+    for name in ["`model.x`", "`language_model.model.x`"] {
+        assert!(message.contains(name), "{message}");
+    }
+}
+
+#[test]
 fn truncation_is_refused_at_every_byte() {
     let bytes = file_bytes(&[f32s("x", &[1.0, 2.0])]);
     for length in 0..bytes.len() {

@@ -43,14 +43,19 @@ fn number(storage: Storage) -> i32 {
     }
 }
 
+/// Whether this worker has kernels for heads of `dim` elements.
+pub fn has_head_dim(dim: usize) -> bool {
+    dim.is_multiple_of(8) && (8..=256).contains(&dim)
+}
+
 /// Checks that kernels hold the head vectors of every layer.
 ///
 /// # Errors
 /// [`BackendError::Unsupported`].
 pub fn check_layers(layers: &[CacheLayer]) -> Result<(), BackendError> {
     let attention = layers.iter().filter(|layer| layer.recurrent.is_none());
-    let runs = |dim: &usize| dim.is_multiple_of(8) && (8..=256).contains(dim);
-    match attention.map(|layer| layer.head_dim).find(|dim| !runs(dim)) {
+    let mut head_dims = attention.map(|layer| layer.head_dim);
+    match head_dims.find(|&dim| !has_head_dim(dim)) {
         None => Ok(()),
         Some(head_dim) => Err(BackendError::Unsupported(format!(
             "head_dim {head_dim}: the cuda worker has multiples of 8 up to 256"
