@@ -174,7 +174,7 @@ mod tests {
             json!({"linear_num_value_heads": 24}),
             json!({"linear_num_key_heads": 0}),
             json!({"linear_value_head_dim": 1u64 << 40}),
-            json!({"partial_rotary_factor": 0.01}),
+            json!({"partial_rotary_factor": 0.005}),
         ] {
             let result = with(changes.clone());
             assert!(
