@@ -241,7 +241,10 @@ fn notes(
         notes
             .push("layers that predict tokens beyond the next one (mtp) are not loaded".to_owned());
     }
-    let with_heads = config.layers.iter().filter(|layer| layer.recurrent.is_none());
+    let with_heads = config
+        .layers
+        .iter()
+        .filter(|layer| layer.recurrent.is_none());
     let mut head_dims = with_heads.map(|layer| layer.head_dim);
     if let Some(head_dim) = head_dims.find(|&dim| !has_head_dim(dim)) {
         notes.push(format!(
