@@ -71,7 +71,7 @@ fn difference(found: &[f32], expected: &[f32]) -> f64 {
 
 /// Recipes change what attention layers keep, as an emulation in transformers does, by a part of what
 /// they change at all: numbers that lie next to a midpoint may be stored as neighbours.
-fn stores_as_recipes_say<B: Backend>(backend: B, native_limit: f64, part: f64) {
+fn stores_as_recipes_say<B: Backend>(backend: B, native_limit: f64, (part, least): (f64, f64)) {
     let decoder = fixture::decoder(&fixture::folder(NAME), backend);
     let (expected, config) = (fixture::expected(NAME), decoder.config());
     let native = layout(config, "native", &[]);
@@ -88,25 +88,26 @@ fn stores_as_recipes_say<B: Backend>(backend: B, native_limit: f64, part: f64) {
         let moved = difference(&expected.logits_rounded, &emulated);
         let found = difference(&found, &emulated);
         println!("{recipe}: {found:.1e} of {moved:.1e}");
-        assert!(found < part * moved, "{recipe}: {found:e} of {moved:e}");
+        let limit = (part * moved).max(least);
+        assert!(found < limit, "{recipe}: {found:e} of {moved:e}");
     }
 }
 
 #[test]
 fn oracle_stores_as_recipes_say() {
-    stores_as_recipes_say(Oracle::default(), 5e-4, 0.25);
+    stores_as_recipes_say(Oracle::default(), 5e-4, (0.25, 0.0));
 }
 
 #[test]
 fn cpu_stores_as_recipes_say() {
-    stores_as_recipes_say(CpuBackend::new(), 5e-4, 0.25);
+    stores_as_recipes_say(CpuBackend::new(), 5e-4, (0.25, 0.0));
 }
 
-/// Activations are rounded to 16 bits, which itself moves numbers over midpoints.
+/// Activations are rounded to 16 bits, which itself moves logits by more than these recipes do.
 #[test]
 fn cuda_stores_as_recipes_say() {
     match CudaBackend::new(0) {
-        Ok(backend) => stores_as_recipes_say(backend, 8e-3, 0.5),
+        Ok(backend) => stores_as_recipes_say(backend, 8e-3, (0.5, 8e-3)),
         Err(error) => println!("skipped: {error}"),
     }
 }
