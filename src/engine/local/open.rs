@@ -19,12 +19,12 @@ const LONGEST: usize = 8192;
 /// One over this part of the free memory may go to recurrent states.
 const STATE_PART: usize = 4;
 
-/// A weight whose element type is that of all that queries are computed from.
-fn first_projection(config: &ModelConfig) -> String {
+/// A weight of attention that every family has, and whose element type its queries have too.
+fn attention_weight(config: &ModelConfig) -> String {
     let mut layers = config.layers.iter();
     let first = layers.position(|layer| layer.recurrent.is_none());
     format!(
-        "model.layers.{}.self_attn.q_proj.weight",
+        "model.layers.{}.self_attn.o_proj.weight",
         first.unwrap_or(0)
     )
 }
@@ -114,7 +114,7 @@ impl LocalEngine<CudaBackend> {
         let expected = Expected {
             head_dim: config.widest(|layer| layer.head_dim),
             native: config.native_dtype,
-            exact: weights.element_bytes(&first_projection(config)) == size_of::<f32>() as u64,
+            exact: weights.element_bytes(&attention_weight(config)) == size_of::<f32>() as u64,
         };
         let backend = CudaBackend::expecting(device, expected).map_err(LoadError::Device)?;
         let worker = WorkerIdentity {

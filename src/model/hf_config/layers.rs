@@ -1,5 +1,7 @@
 //! Which layers see a window of tokens only.
 
+use serde_json::Value;
+
 use crate::model::fields::{Fields, short};
 use crate::model::{Family, ModelError};
 
@@ -23,8 +25,31 @@ pub(super) fn windows(
 ) -> Result<Vec<Option<usize>>, ModelError> {
     let window = window(fields, family, defaults)?;
     let default = default_pattern(fields, family, window, count)?;
-    let Some(types) = fields.get("layer_types") else {
+    let listed = listed(fields, count, |kind| match kind {
+        "full_attention" => Some(None),
+        "sliding_attention" if window.is_some() => Some(window),
+        _ => None,
+    })?;
+    let Some(windows) = listed else {
         return Ok(default);
+    };
+    // The library takes one window for all layers of these, whatever the list says.
+    let by_list = matches!(family, Family::Qwen2 | Family::Qwen3 | Family::Gemma3);
+    if !by_list && windows != default {
+        return Err(fields.unsupported("layer_types"));
+    }
+    Ok(windows)
+}
+
+/// What `layer_types` makes of `count` layers by `of`, which knows the kinds that the family has;
+/// `None` where there is no list.
+pub(super) fn listed<T>(
+    fields: Fields<'_>,
+    count: usize,
+    of: impl Fn(&str) -> Option<T>,
+) -> Result<Option<Vec<T>>, ModelError> {
+    let Some(types) = fields.get("layer_types") else {
+        return Ok(None);
     };
     let wrong = || {
         let expected = format!("a list of {count} kinds of layers");
@@ -34,19 +59,11 @@ pub(super) fn windows(
         .as_array()
         .filter(|list| list.len() == count)
         .ok_or_else(wrong)?;
-    let windows = list.iter().map(|kind| match kind.as_str() {
-        Some("full_attention") => Ok(None),
-        Some("sliding_attention") if window.is_some() => Ok(window),
-        Some(_) => Err(fields.unsupported("layer_types")),
-        None => Err(wrong()),
-    });
-    let windows = windows.collect::<Result<Vec<_>, _>>()?;
-    // The library takes one window for all layers of these, whatever the list says.
-    let by_list = matches!(family, Family::Qwen2 | Family::Qwen3 | Family::Gemma3);
-    if !by_list && windows != default {
-        return Err(fields.unsupported("layer_types"));
-    }
-    Ok(windows)
+    let kind = |kind: &Value| {
+        let known = of(kind.as_str().ok_or_else(wrong)?);
+        known.ok_or_else(|| fields.unsupported("layer_types"))
+    };
+    list.iter().map(kind).collect::<Result<_, _>>().map(Some)
 }
 
 /// The window of layers that have one.

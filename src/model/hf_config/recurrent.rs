@@ -1,8 +1,10 @@
 //! Which layers of Qwen3.5 keep a recurrent state, and of what size.
 
 use crate::backend::RecurrentLayer;
-use crate::model::fields::{Fields, short};
+use crate::model::fields::Fields;
 use crate::model::{LayerConfig, ModelError};
+
+use super::layers::listed;
 
 /// Every how many layers one has attention, where the config names no kinds.
 const INTERVAL: usize = 4;
@@ -22,30 +24,20 @@ pub(super) fn layers(
     refuse_unapplied(fields)?;
     let recurrent = LayerConfig::recurrent(shape(fields)?);
     let of = |is_attention: bool| if is_attention { attention } else { recurrent };
-    let Some(types) = fields.get("layer_types") else {
-        let interval = fields.usize("full_attention_interval")?.unwrap_or(INTERVAL);
-        if interval == 0 {
-            return Err(fields.wrong("full_attention_interval", 0, "a number above 0"));
-        }
-        let kinds = (0..count).map(|layer| (layer + 1).is_multiple_of(interval));
-        return Ok(kinds.map(of).collect());
-    };
-    let wrong = || {
-        let expected = format!("a list of {count} kinds of layers");
-        fields.wrong("layer_types", short(types), expected)
-    };
-    let list = types
-        .as_array()
-        .filter(|list| list.len() == count)
-        .ok_or_else(wrong)?;
-    list.iter()
-        .map(|kind| match kind.as_str() {
-            Some("full_attention") => Ok(of(true)),
-            Some("linear_attention") => Ok(of(false)),
-            Some(_) => Err(fields.unsupported("layer_types")),
-            None => Err(wrong()),
-        })
-        .collect()
+    let listed = listed(fields, count, |kind| match kind {
+        "full_attention" => Some(of(true)),
+        "linear_attention" => Some(of(false)),
+        _ => None,
+    })?;
+    if let Some(layers) = listed {
+        return Ok(layers);
+    }
+    let interval = fields.usize("full_attention_interval")?.unwrap_or(INTERVAL);
+    if interval == 0 {
+        return Err(fields.wrong("full_attention_interval", 0, "a number above 0"));
+    }
+    let kinds = (0..count).map(|layer| (layer + 1).is_multiple_of(interval));
+    Ok(kinds.map(of).collect())
 }
 
 /// Settings that other checkpoints of the kind could have.
