@@ -10,6 +10,7 @@ mod recurrent;
 mod repeats;
 mod rows;
 pub mod storage;
+mod windows;
 
 use super::{Backend, CacheLayer, CacheLayout, CacheRow, TensorData};
 use crate::recipe::{NativeDtype, Recipe};
@@ -62,6 +63,7 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     suite.invariance();
     suite.storage();
     suite.attention();
+    suite.windows();
     suite.projections();
     suite.recurrent();
     suite.repeats();
@@ -116,6 +118,7 @@ impl Shape {
             native,
             slots: 3,
             slot_tokens: 512,
+            pass_tokens: 3 * 512,
             absmax: recipe.needs_calibration().then(|| self.absmax()),
             recipe,
         }

@@ -110,6 +110,9 @@ pub struct CacheLayout {
     pub slots: usize,
     /// Most tokens per sequence.
     pub slot_tokens: usize,
+    /// Most tokens that a pass stores beyond one per slot: for these, layers with a window have room
+    /// beside their windows. A pass of more grows beyond what was planned for.
+    pub pass_tokens: usize,
     /// What is stored.
     pub recipe: Recipe,
     /// Largest absolute values per layer, where the recipe has fixed scales.

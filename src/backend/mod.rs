@@ -11,6 +11,7 @@ pub mod cuda;
 mod data;
 mod ledger;
 mod meter;
+mod pages;
 mod projections;
 mod recurrent;
 mod storage;

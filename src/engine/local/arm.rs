@@ -108,6 +108,7 @@ impl<B: Backend> Arm<B> {
             native: config.native_dtype,
             slots: self.layout.slots,
             slot_tokens: self.slot_tokens,
+            pass_tokens: self.layout.prefill_chunk,
             recipe: self.recipe.clone(),
             absmax: self.absmax.clone(),
         }

@@ -152,6 +152,7 @@ mod tests {
             native: NativeDtype::Bf16,
             slots: 1,
             slot_tokens: PAGE,
+            pass_tokens: PAGE,
             recipe: recipe.clone(),
             absmax: Some(vec![LayerAbsmax { k: 3.0, v: 2.0 }; LAYERS]),
         };
