@@ -119,6 +119,15 @@ pub struct CacheLayout {
     pub absmax: Option<Vec<LayerAbsmax>>,
 }
 
+/// What a cache has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLimit {
+    /// Tokens of all slots together, in whole pages, in layers that keep every token.
+    pub tokens: usize,
+    /// Sequences at a time, in layers with a window.
+    pub sequences: usize,
+}
+
 /// Where a row belongs: its sequence and its position therein.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheRow {

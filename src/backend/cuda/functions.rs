@@ -15,7 +15,7 @@ use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 34] = [
+const NAMES: [&str; 35] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
@@ -36,6 +36,7 @@ const NAMES: [&str; 34] = [
     "store",
     "split_heads",
     "round_queries",
+    "sum_up_pages",
     "slot_totals",
     "slot_absmax",
     "find_runs",

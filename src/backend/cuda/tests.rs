@@ -292,7 +292,9 @@ fn a_full_cache_takes_the_bytes_that_memory_figures_give() {
         for slot in 0..layout.slots {
             for layer in 0..layout.layers.len() {
                 let rows = conformance::span(slot, 0, layout.slot_tokens);
-                cache.reserve(layer..layer + 1, &rows).unwrap();
+                cache
+                    .reserve(&backend.kernels, layer..layer + 1, &rows)
+                    .unwrap();
             }
         }
         let pages = (layout.slots * layout.slot_tokens / 16) as u64;
