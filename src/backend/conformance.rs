@@ -52,7 +52,7 @@ pub struct Suite<'a, B> {
     pub native_queries: bool,
 }
 
-/// Runs every check.
+/// Runs every check but [`Suite::windows`].
 pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     let suite = Suite {
         backend,
@@ -63,7 +63,6 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     suite.invariance();
     suite.storage();
     suite.attention();
-    suite.windows();
     suite.projections();
     suite.recurrent();
     suite.repeats();

@@ -29,6 +29,17 @@ fn a_gpu_passes_the_conformance_suite() {
 }
 
 #[test]
+fn a_gpu_keeps_no_more_than_windows_need() {
+    let Some(backend) = gpu() else { return };
+    let suite = Suite {
+        backend: &backend,
+        tolerance: TOLERANCE,
+        native_queries: false,
+    };
+    suite.windows();
+}
+
+#[test]
 fn a_gpu_starts_passes_that_repeat_from_recordings() {
     let Some(backend) = gpu() else { return };
     let suite = Suite {
