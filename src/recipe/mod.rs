@@ -23,7 +23,7 @@ pub use grammar::{MOST_SINK, NAMED, RecipeError};
 pub use int4::GroupSize;
 pub use state::{
     LayerState, SequenceBytes, growth_bytes, most_pages, paged_bytes, sequence_bytes,
-    sink_bytes_of_layers,
+    sink_bytes_of_layers, stored_bytes,
 };
 
 /// 16-bit format in which the native cache stores keys and values.

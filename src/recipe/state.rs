@@ -81,6 +81,22 @@ pub fn sequence_bytes(recipe: &Recipe, layers: &[LayerState], tokens: u64) -> Se
     sum
 }
 
+/// Bytes of keys and values that a sequence of `tokens` tokens stores, of which a window keeps the last
+/// ones only: what workers count and certificates state. The first tokens of a recipe with a sink
+/// count as they are stored, natively. Saturates at `u64::MAX`.
+pub fn stored_bytes(recipe: &Recipe, layers: &[LayerState], tokens: u64) -> u64 {
+    let first = tokens.min(u64::from(recipe.sink));
+    let native = Recipe::native();
+    let of_layer = |number: usize| {
+        let [own, first_ones] =
+            [recipe, &native].map(|recipe| token_bytes(recipe, layers, number));
+        own.saturating_mul(tokens - first)
+            .saturating_add(first_ones.saturating_mul(first))
+    };
+    let layers = (0..layers.len()).map(of_layer);
+    layers.fold(0, u64::saturating_add)
+}
+
 /// Most pages of a layer that sequences need at a time: `sequences` of up to `tokens` tokens each,
 /// while a pass stores up to `pass` tokens beyond one per sequence.
 ///
@@ -230,6 +246,13 @@ mod tests {
             quantised + 3 * (2 * 16 + 8)
         );
         assert_eq!(paged_bytes(&native, &layers, u64::MAX), u64::MAX);
+        // Every token is stored once, wherever it lies afterwards.
+        assert_eq!(stored_bytes(&native, &layers, 1000), 1000 * (64 + 16));
+        assert_eq!(
+            stored_bytes(&sink, &layers, 1000),
+            997 * (48 + 12) + 3 * (64 + 16)
+        );
+        assert_eq!(stored_bytes(&sink, &layers, 2), 2 * (64 + 16));
     }
 
     #[test]
