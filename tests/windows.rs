@@ -25,7 +25,12 @@ const CONTEXT: usize = 400;
 
 const WINDOWS: [Option<usize>; 4] = [Some(7), None, Some(40), Some(7)];
 
-const RECIPES: [&str; 4] = ["native", "SD", "AF", "k=int8,v=e5m2:fixed,sink=9,skip-layers=0"];
+const RECIPES: [&str; 4] = [
+    "native",
+    "SD",
+    "AF",
+    "k=int8,v=e5m2:fixed,sink=9,skip-layers=0",
+];
 
 fn config(windows: [Option<usize>; 4]) -> ModelConfig {
     let base = models::config(Family::Qwen3);

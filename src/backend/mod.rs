@@ -17,7 +17,9 @@ mod recurrent;
 mod storage;
 pub mod timing;
 
-pub use data::{Activation, CacheLayer, CacheLayout, CacheLimit, CacheRow, LayerPass, RotaryTable, TensorData};
+pub use data::{
+    Activation, CacheLayer, CacheLayout, CacheLimit, CacheRow, LayerPass, RotaryTable, TensorData,
+};
 pub use ledger::{Held, Ledger, PURPOSES, Purpose};
 pub use meter::{Gauge, Meter};
 

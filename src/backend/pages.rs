@@ -117,7 +117,9 @@ impl<P: Copy> Pages<P> {
         let kinds = LayerKind::of(layout);
         let mut kind_of = vec![0; layout.layers.len()];
         for (number, kind) in kinds.iter().enumerate() {
-            kind.layers.iter().for_each(|&layer| kind_of[layer] = number);
+            kind.layers
+                .iter()
+                .for_each(|&layer| kind_of[layer] = number);
         }
         let run = PageRun {
             first: 0,

@@ -88,8 +88,7 @@ pub fn stored_bytes(recipe: &Recipe, layers: &[LayerState], tokens: u64) -> u64 
     let first = tokens.min(u64::from(recipe.sink));
     let native = Recipe::native();
     let of_layer = |number: usize| {
-        let [own, first_ones] =
-            [recipe, &native].map(|recipe| token_bytes(recipe, layers, number));
+        let [own, first_ones] = [recipe, &native].map(|recipe| token_bytes(recipe, layers, number));
         own.saturating_mul(tokens - first)
             .saturating_add(first_ones.saturating_mul(first))
     };
@@ -118,11 +117,9 @@ pub fn most_pages(window: Option<u64>, sequences: u64, tokens: u64, pass: u64) -
 /// values. Saturates at `u64::MAX`.
 pub fn paged_bytes(recipe: &Recipe, layers: &[LayerState], tokens: u64) -> u64 {
     let of_layer = |number: usize| match layers[number] {
-        LayerState::Attention { window, .. } => {
-            most_pages(window.map(u64::from), 1, tokens, 0)
-                .saturating_mul(PAGE_TOKENS)
-                .saturating_mul(token_bytes(recipe, layers, number))
-        }
+        LayerState::Attention { window, .. } => most_pages(window.map(u64::from), 1, tokens, 0)
+            .saturating_mul(PAGE_TOKENS)
+            .saturating_mul(token_bytes(recipe, layers, number)),
         LayerState::Recurrent { .. } => 0,
     };
     let pages = (0..layers.len()).map(of_layer);
@@ -224,7 +221,10 @@ mod tests {
         // A chunk of 8,192 tokens, in one piece or spread over five sequences.
         assert_eq!(most_pages(Some(512), 1, 100_000, 8192), 33 + 512);
         assert_eq!(most_pages(Some(512), 5, 100_000, 8192), 5 * 33 + 516);
-        assert_eq!(most_pages(Some(u64::MAX), u64::MAX, u64::MAX, u64::MAX), u64::MAX);
+        assert_eq!(
+            most_pages(Some(u64::MAX), u64::MAX, u64::MAX, u64::MAX),
+            u64::MAX
+        );
     }
 
     #[test]

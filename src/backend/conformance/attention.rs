@@ -270,7 +270,11 @@ impl<B: Backend> Suite<'_, B> {
         self.backend.reset_slot(cache, 0).expect("a reset");
         for from in (0..100).step_by(10) {
             let got = self.step(layout.native, cache, sequences, &span(0, from, from + 10));
-            assert!(got == expected[0][from..from + 10], "{}", layout.recipe.name);
+            assert!(
+                got == expected[0][from..from + 10],
+                "{}",
+                layout.recipe.name
+            );
         }
     }
 }

@@ -56,7 +56,14 @@ impl<'a, B: Backend> Windows<'a, B> {
         }
     }
 
-    fn numbers(&self, seed: u64, layer: usize, which: u64, row: CacheRow, width: usize) -> Vec<f32> {
+    fn numbers(
+        &self,
+        seed: u64,
+        layer: usize,
+        which: u64,
+        row: CacheRow,
+        width: usize,
+    ) -> Vec<f32> {
         let seed = seed + 97 * row.position as u64 + 10_007 * which + 100_003 * layer as u64;
         noise(seed, width)
     }
@@ -68,8 +75,10 @@ impl<'a, B: Backend> Windows<'a, B> {
         let mut found = vec![Vec::new(); rows.len()];
         for layer in 0..WINDOWS.len() {
             let all = |which: u64, width: usize| {
-                let of_row = |row: &CacheRow| self.numbers(seeds[row.slot], layer, which, *row, width);
-                self.suite.upload(&rows.iter().flat_map(of_row).collect::<Vec<_>>(), width)
+                let of_row =
+                    |row: &CacheRow| self.numbers(seeds[row.slot], layer, which, *row, width);
+                self.suite
+                    .upload(&rows.iter().flat_map(of_row).collect::<Vec<_>>(), width)
             };
             let (k, v, mut q) = (all(0, kv_width), all(1, kv_width), all(2, q_width));
             backend
@@ -84,7 +93,10 @@ impl<'a, B: Backend> Windows<'a, B> {
                 .expect("attention");
             let out = self.suite.host(&out);
             for (found, out) in found.iter_mut().zip(out.chunks(q_width)) {
-                assert!(out.iter().all(|x| x.is_finite()), "a number in layer {layer}");
+                assert!(
+                    out.iter().all(|x| x.is_finite()),
+                    "a number in layer {layer}"
+                );
                 found.push(bits(out));
             }
         }
@@ -154,7 +166,9 @@ impl<B: Backend> Suite<'_, B> {
             let (swapped, wrong) = ([2, 1, 3], [7, 8, 9]);
             for slot in 0..3 {
                 bounded.pass(&span(slot, 0, 100), &wrong);
-                self.backend.reset_slot(&mut bounded.cache, slot).expect("a reset");
+                self.backend
+                    .reset_slot(&mut bounded.cache, slot)
+                    .expect("a reset");
             }
             for from in (0..TOKENS).step_by(chunk) {
                 let to = (from + chunk).min(TOKENS);
@@ -172,7 +186,9 @@ impl<B: Backend> Suite<'_, B> {
                 bounded.agrees(&what, &rows, &swapped, &expected);
                 if from % 5 == 0 && to < TOKENS {
                     bounded.pass(&span(2, 0, 30), &wrong);
-                    self.backend.reset_slot(&mut bounded.cache, 2).expect("a reset");
+                    self.backend
+                        .reset_slot(&mut bounded.cache, 2)
+                        .expect("a reset");
                 }
             }
             for slot in 0..2 {
@@ -184,7 +200,9 @@ impl<B: Backend> Suite<'_, B> {
             let mut shorter = Windows::new(self, shape, layout.clone());
             shorter.pass(&span(1, 0, kept), &seeds);
             bounded.same_totals(&what, 0, (&shorter, 1));
-            self.backend.reset_slot(&mut bounded.cache, 0).expect("a reset");
+            self.backend
+                .reset_slot(&mut bounded.cache, 0)
+                .expect("a reset");
             let none = self.backend.slot_totals(&bounded.cache, 0).expect("totals");
             assert!(none.iter().all(|totals| *totals == Default::default()));
             let nothing = LayerAbsmax { k: 0.0, v: 0.0 };
@@ -207,7 +225,9 @@ impl<B: Backend> Suite<'_, B> {
         }
         let after = self.backend.slot_totals(&windows.cache, 0).expect("totals");
         assert_eq!(before, after, "a refusal changes nothing");
-        windows.cut(0, 100).expect("a cut to where the last pass began");
+        windows
+            .cut(0, 100)
+            .expect("a cut to where the last pass began");
         windows.cut(0, 0).expect("a cut to nothing");
     }
 
@@ -259,9 +279,8 @@ impl<B: Backend> Suite<'_, B> {
             let before = ledger.held(Purpose::Cache);
             let mut cache = self.backend.cache(&layout).expect("a cache");
             for position in 0..tokens {
-                let rows: Vec<CacheRow> = (0..slots)
-                    .map(|slot| CacheRow { slot, position })
-                    .collect();
+                let rows: Vec<CacheRow> =
+                    (0..slots).map(|slot| CacheRow { slot, position }).collect();
                 for (layer, shape) in layout.layers.iter().enumerate() {
                     let x = noise(position as u64, slots * shape.width());
                     let x = self.upload(&x, shape.width());

@@ -27,8 +27,8 @@ use rayon::prelude::*;
 
 use super::recurrent::States;
 
-pub use crate::backend::storage::Side;
 use crate::backend::pages::{GivenBack, Pages};
+pub use crate::backend::storage::Side;
 use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayer, CacheLayout, CacheRow, Held, Ledger, Purpose};
 use crate::recipe::ByteFormat;
@@ -95,8 +95,7 @@ impl CpuCache {
             kept,
             places,
             past: vec![vec![Default::default(); layout.layers.len()]; layout.slots],
-            held: [Purpose::Cache, Purpose::Counters]
-                .map(|purpose| Held::new(ledger, purpose, 0)),
+            held: [Purpose::Cache, Purpose::Counters].map(|purpose| Held::new(ledger, purpose, 0)),
         };
         cache.enter();
         Ok(cache)
@@ -224,7 +223,10 @@ impl CpuCache {
     fn enter(&mut self) {
         let of_pools = self.pools.iter().map(Pool::bytes);
         let (stored, counts) = of_pools.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
-        let past = self.past.iter().map(|layers| size_of_val(&layers[..]) as u64);
+        let past = self
+            .past
+            .iter()
+            .map(|layers| size_of_val(&layers[..]) as u64);
         self.held[0].set(self.sink.bytes() + stored);
         self.held[1].set(past.sum::<u64>() + counts);
     }

@@ -238,7 +238,8 @@ impl CudaCache {
         }
         for page in given {
             let pool = &mut self.pools[page.kind];
-            self.table.put((page.kind, page.slot, page.number), pool.stand_in());
+            self.table
+                .put((page.kind, page.slot, page.number), pool.stand_in());
             pool.give(page.page);
         }
         let (pools, table) = (&mut self.pools, &mut self.table);

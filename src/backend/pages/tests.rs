@@ -202,7 +202,13 @@ fn a_cut_behind_the_last_pass_is_refused_where_pages_are_gone() {
     let Err(BackendError::Unsupported(what)) = fake.pages.cut(0, 114) else {
         panic!("a cut to what is gone");
     };
-    for part in ["slot 0", "114 tokens", "window of 20", "position 96", "from 95"] {
+    for part in [
+        "slot 0",
+        "114 tokens",
+        "window of 20",
+        "position 96",
+        "from 95",
+    ] {
         assert!(what.contains(part), "{part}: {what}");
     }
     // Nothing was changed; a cut that is none is allowed anywhere, and what is kept suffices here.

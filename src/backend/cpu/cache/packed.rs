@@ -6,8 +6,8 @@
 
 use pulp::Simd;
 
-use super::plane::{HeadOf, PlaneShape};
 use super::PAGE;
+use super::plane::{HeadOf, PlaneShape};
 use super::pool::Tally;
 use crate::backend::cpu::widen;
 use crate::backend::storage::Side;

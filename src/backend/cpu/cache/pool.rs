@@ -82,7 +82,9 @@ impl Pool {
     pub fn bytes(&self) -> (u64, u64) {
         let layers = self.pages.last().map_or(&[][..], Vec::as_slice);
         let planes = layers.iter().flat_map(|layer| &layer.planes);
-        let tallies = layers.iter().map(|layer| size_of_val(&layer.tallies) as u64);
+        let tallies = layers
+            .iter()
+            .map(|layer| size_of_val(&layer.tallies) as u64);
         let pages = self.pages.len() as u64;
         (
             pages * planes.map(Plane::bytes).sum::<u64>(),

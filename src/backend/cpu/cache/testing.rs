@@ -14,7 +14,10 @@ impl CpuCache {
         for (number, kind) in self.kept.kinds().iter().enumerate() {
             let live: Vec<(usize, usize)> = (0..self.past.len())
                 .flat_map(|slot| {
-                    let tokens = kind.layers.iter().map(|&layer| self.kept.tokens(layer, slot));
+                    let tokens = kind
+                        .layers
+                        .iter()
+                        .map(|&layer| self.kept.tokens(layer, slot));
                     let most = tokens.max().unwrap_or(0);
                     let kept = move |n: usize| most.saturating_sub(n * PAGE).min(PAGE);
                     let run = self.kept.run(number, slot).iter();
@@ -22,7 +25,10 @@ impl CpuCache {
                 })
                 .collect();
             for (at, page) in self.pools[number].pages.iter_mut().enumerate() {
-                let kept = live.iter().find(|(p, _)| *p == at).map_or(0, |(_, kept)| *kept);
+                let kept = live
+                    .iter()
+                    .find(|(p, _)| *p == at)
+                    .map_or(0, |(_, kept)| *kept);
                 for (layer, number) in page.iter_mut().zip(&kind.layers) {
                     let shape = PlaneShape::of(&self.shapes[*number]);
                     for side in [Side::Key, Side::Value] {

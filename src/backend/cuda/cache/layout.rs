@@ -29,7 +29,11 @@ impl SideLayout {
     /// Bytes of a page that hold inline scales of `kv_heads` heads.
     pub fn scale_bytes(&self, kv_heads: usize) -> Range<usize> {
         let first = self.scales as usize;
-        let vectors = if self.dynamic == 0 { 0 } else { kv_heads * PAGE };
+        let vectors = if self.dynamic == 0 {
+            0
+        } else {
+            kv_heads * PAGE
+        };
         first..first + vectors * size_of::<f32>()
     }
 }

@@ -130,8 +130,7 @@ impl Past {
             return Ok(());
         }
         let first = slot * self.sides * size_of::<Totals>();
-        self.totals
-            .write_at(first, &vec![Totals::NONE; self.sides])
+        self.totals.write_at(first, &vec![Totals::NONE; self.sides])
     }
 
     /// Address of a slot's; 0 where it gave nothing back.
