@@ -10,17 +10,11 @@ use cudarc::nvrtc::result::NvrtcError;
 use cudarc::nvrtc::{result, sys};
 
 use super::library::{self, Needed};
+use super::parts::Part;
 use crate::backend::BackendError;
 use crate::schema::sha256_hex;
 
 const COMMON: &str = include_str!("kernels/common.cu");
-const PARTS: [&str; 5] = [
-    include_str!("kernels/rowwise.cu"),
-    include_str!("kernels/product.cu"),
-    include_str!("kernels/storage.cu"),
-    include_str!("kernels/recurrent.cu"),
-    include_str!("kernels/readout.cu"),
-];
 const ATTENTION: [&str; 3] = [
     include_str!("kernels/attention.cu"),
     include_str!("kernels/attention_few.cu"),
@@ -46,15 +40,18 @@ pub struct Unit {
     defines: Vec<String>,
     /// Whether it has instructions of one architecture only.
     specific: bool,
+    /// What it is for.
+    name: &'static str,
 }
 
 impl Unit {
-    /// Everything but attention.
-    pub fn rows() -> Self {
+    /// Kernels beside attention.
+    pub fn part(part: &Part) -> Self {
         Unit {
-            source: [&[COMMON], &PARTS[..]].concat().join("\n"),
+            source: [&[COMMON], part.sources].concat().join("\n"),
             defines: Vec::new(),
             specific: false,
+            name: part.name,
         }
     }
 
@@ -67,9 +64,9 @@ impl Unit {
     /// What it is for, in messages.
     pub fn describe(&self) -> String {
         if self.defines.is_empty() {
-            "everything but attention".to_owned()
+            self.name.to_owned()
         } else {
-            format!("attention with {}", self.defines.join(", "))
+            format!("{} with {}", self.name, self.defines.join(", "))
         }
     }
 
@@ -83,6 +80,7 @@ impl Unit {
             source: source.join("\n"),
             defines,
             specific: hopper,
+            name: "attention",
         }
     }
 }
@@ -292,6 +290,7 @@ mod tests {
     use rayon::prelude::*;
 
     use super::super::attention;
+    use super::super::parts::PARTS;
     use super::testing::has_compiler;
     use super::*;
 
@@ -304,7 +303,7 @@ mod tests {
             .into_iter()
             .flat_map(|(capability, shared_limit)| {
                 let units = attention::testing::units(capability, shared_limit);
-                let units = [Unit::rows()].into_iter().chain(units);
+                let units = PARTS.iter().map(Unit::part).chain(units);
                 units.map(move |unit| (capability, unit))
             })
             .collect();
@@ -330,6 +329,7 @@ mod tests {
             source: "nonsense".to_owned(),
             defines: Vec::new(),
             specific: false,
+            name: "nothing",
         };
         let message = binary(&unit, (9, 0), None).unwrap_err().to_string();
         assert!(

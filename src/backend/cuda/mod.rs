@@ -17,6 +17,7 @@ mod functions;
 mod library;
 mod memory;
 mod operations;
+mod parts;
 mod plan;
 mod product;
 mod projections;
