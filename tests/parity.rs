@@ -16,7 +16,7 @@ use kvassay::recipe::Recipe;
 use support::fixture::{self, Expected};
 use support::oracle::Oracle;
 
-const MODELS: [&str; 14] = [
+const MODELS: [&str; 16] = [
     "gemma3",
     "llama",
     "llama-linear",
@@ -31,6 +31,8 @@ const MODELS: [&str; 14] = [
     "qwen3-window",
     "qwen3_5",
     "qwen3_5-whole",
+    "qwen3_moe",
+    "qwen3_moe-mixed",
 ];
 
 /// The same decoder with weights that are stored as codes (`fixtures/parity/make_quantised.py`).

@@ -13,6 +13,7 @@ mod attention;
 mod cache;
 mod compile;
 mod device;
+mod experts;
 mod functions;
 mod library;
 mod memory;
