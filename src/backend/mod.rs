@@ -4,6 +4,7 @@
 //! its own sequence) and on the recipe, never on which other rows stand in the tensor, on the
 //! chunking of a prompt or on the number of slots.
 
+mod codes;
 #[cfg(test)]
 mod conformance;
 pub mod cpu;
@@ -18,6 +19,7 @@ mod recurrent;
 mod storage;
 pub mod timing;
 
+pub use codes::{CodeKind, Codes, NumberType, Zeros, interleaved_code, nibble};
 pub use data::{Activation, CacheLayer, CacheLayout, CacheRow, LayerPass, RotaryTable, TensorData};
 pub use error::BackendError;
 pub use experts::{ExpertWeights, RoutingRule, cannot_route};
@@ -69,6 +71,17 @@ pub trait Backend: Sized {
         inner: usize,
     ) -> Result<Self::Weight, BackendError> {
         self.weight(concatenated(parts), out, inner)
+    }
+
+    /// Takes over weights that are stored as codes: what [`Backend::fused_weight`] makes of their
+    /// numbers, to the bit. `None` where a number is not finite: [`Codes::decode`] shows which.
+    fn decoded_weight(
+        &self,
+        parts: &[Codes<'_>],
+        out: usize,
+        inner: usize,
+    ) -> Result<Option<Self::Weight>, BackendError> {
+        codes::decoded_weight(self, parts, out, inner)
     }
 
     /// Takes over the weights of `experts` experts as one: `parts` are the rows of the first, then

@@ -11,6 +11,7 @@
 
 mod attention;
 mod cache;
+mod codes;
 mod compile;
 mod device;
 mod experts;

@@ -9,7 +9,7 @@ use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, format_of};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, Codes, DeltaRule, Destination,
     ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable, RoutingRule,
     TensorData, cannot_cut, concatenated, project_heads,
 };
@@ -66,6 +66,15 @@ impl Backend for CudaBackend {
         } else {
             self.weight(concatenated(parts), out, inner)
         }
+    }
+
+    fn decoded_weight(
+        &self,
+        parts: &[Codes<'_>],
+        out: usize,
+        inner: usize,
+    ) -> Result<Option<CudaWeight>, BackendError> {
+        self.decode(parts, out, inner)
     }
 
     fn vector(&self, data: TensorData) -> Result<CudaVector, BackendError> {

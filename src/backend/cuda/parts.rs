@@ -45,9 +45,13 @@ pub const PARTS: [Part; 3] = [
         ],
     },
     Part {
-        name: "storage",
-        sources: &[include_str!("kernels/storage.cu")],
+        name: "storage and codes",
+        sources: &[
+            include_str!("kernels/storage.cu"),
+            include_str!("kernels/codes.cu"),
+        ],
         kernels: &[
+            "decode_weight",
             "store",
             "split_heads",
             "round_queries",
