@@ -14,13 +14,17 @@ use crate::backend::BackendError;
 use crate::schema::sha256_hex;
 
 const COMMON: &str = include_str!("kernels/common.cu");
-const PARTS: [&str; 5] = [
+const MLP: &str = include_str!("kernels/mlp.cu");
+const PARTS: [&str; 7] = [
+    MLP,
     include_str!("kernels/rowwise.cu"),
     include_str!("kernels/product.cu"),
     include_str!("kernels/storage.cu"),
     include_str!("kernels/recurrent.cu"),
     include_str!("kernels/readout.cu"),
+    include_str!("kernels/routing.cu"),
 ];
+const EXPERTS: &str = include_str!("kernels/experts.cu");
 const ATTENTION: [&str; 3] = [
     include_str!("kernels/attention.cu"),
     include_str!("kernels/attention_few.cu"),
@@ -46,15 +50,28 @@ pub struct Unit {
     defines: Vec<String>,
     /// Whether it has instructions of one architecture only.
     specific: bool,
+    /// What it is for.
+    purpose: &'static str,
 }
 
 impl Unit {
-    /// Everything but attention.
+    /// Everything but attention and experts.
     pub fn rows() -> Self {
         Unit {
             source: [&[COMMON], &PARTS[..]].concat().join("\n"),
             defines: Vec::new(),
             specific: false,
+            purpose: "everything but attention and experts",
+        }
+    }
+
+    /// Products of experts by tensor cores, of BF16 or F16 weights.
+    pub fn experts(bf16: bool) -> Self {
+        Unit {
+            source: [COMMON, MLP, EXPERTS].join("\n"),
+            defines: vec![format!("BF16={}", u8::from(bf16))],
+            specific: false,
+            purpose: "experts",
         }
     }
 
@@ -66,10 +83,9 @@ impl Unit {
 
     /// What it is for, in messages.
     pub fn describe(&self) -> String {
-        if self.defines.is_empty() {
-            "everything but attention".to_owned()
-        } else {
-            format!("attention with {}", self.defines.join(", "))
+        match self.defines.as_slice() {
+            [] => self.purpose.to_owned(),
+            defines => format!("{} with {}", self.purpose, defines.join(", ")),
         }
     }
 
@@ -83,6 +99,7 @@ impl Unit {
             source: source.join("\n"),
             defines,
             specific: hopper,
+            purpose: "attention",
         }
     }
 }
@@ -304,7 +321,8 @@ mod tests {
             .into_iter()
             .flat_map(|(capability, shared_limit)| {
                 let units = attention::testing::units(capability, shared_limit);
-                let units = [Unit::rows()].into_iter().chain(units);
+                let own = [Unit::rows(), Unit::experts(false), Unit::experts(true)];
+                let units = own.into_iter().chain(units);
                 units.map(move |unit| (capability, unit))
             })
             .collect();
@@ -330,6 +348,7 @@ mod tests {
             source: "nonsense".to_owned(),
             defines: Vec::new(),
             specific: false,
+            purpose: "nothing",
         };
         let message = binary(&unit, (9, 0), None).unwrap_err().to_string();
         assert!(

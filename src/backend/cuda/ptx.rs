@@ -56,7 +56,7 @@ pub fn archive() -> Result<Vec<u8>, BackendError> {
 
 /// Every unit of the archive.
 fn embedded_units() -> Vec<Unit> {
-    let mut units = vec![Unit::rows()];
+    let mut units = vec![Unit::rows(), Unit::experts(false), Unit::experts(true)];
     units.extend(attention::embedded_units(&HEAD_DIMS));
     units
 }
