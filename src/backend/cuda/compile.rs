@@ -25,6 +25,7 @@ const PARTS: [&str; 7] = [
     include_str!("kernels/routing.cu"),
 ];
 const EXPERTS: &str = include_str!("kernels/experts.cu");
+const EXPERTS_HOPPER: &str = include_str!("kernels/experts_hopper.cu");
 const ATTENTION: [&str; 3] = [
     include_str!("kernels/attention.cu"),
     include_str!("kernels/attention_few.cu"),
@@ -65,14 +66,24 @@ impl Unit {
         }
     }
 
-    /// Products of experts by tensor cores, of BF16 or F16 weights.
-    pub fn experts(bf16: bool) -> Self {
+    /// Products of experts by tensor cores, of BF16 or F16 weights. `hopper` adds the blocks of
+    /// compute capability 9.0.
+    pub fn experts(bf16: bool, hopper: bool) -> Self {
+        let mut source = vec![COMMON, MLP, EXPERTS];
+        if hopper {
+            source.push(EXPERTS_HOPPER);
+        }
         Unit {
-            source: [COMMON, MLP, EXPERTS].join("\n"),
+            source: source.join("\n"),
             defines: vec![format!("BF16={}", u8::from(bf16))],
-            specific: false,
+            specific: hopper,
             purpose: "experts",
         }
+    }
+
+    /// Whether it has instructions of one architecture only.
+    pub fn is_specific(&self) -> bool {
+        self.specific
     }
 
     /// Digest of source, definitions and options.
@@ -321,8 +332,10 @@ mod tests {
             .into_iter()
             .flat_map(|(capability, shared_limit)| {
                 let units = attention::testing::units(capability, shared_limit);
-                let own = [Unit::rows(), Unit::experts(false), Unit::experts(true)];
-                let units = own.into_iter().chain(units);
+                let hopper = capability == (9, 0);
+                let experts = [false, true].map(|bf16| Unit::experts(bf16, hopper));
+                let own = [Unit::rows()].into_iter().chain(experts);
+                let units = own.chain(units);
                 units.map(move |unit| (capability, unit))
             })
             .collect();

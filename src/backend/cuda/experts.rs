@@ -8,112 +8,23 @@
 //! Router logits are products like others: rows rounded to the weights' 16-bit type, sums in f32,
 //! which are not rounded again before experts are chosen.
 
-use cudarc::driver::CudaFunction;
+mod functions;
 
 use super::CudaBackend;
-use super::compile::Unit;
-use super::device::{Buffer, Device, Purpose, launch};
+use super::device::{Buffer, Purpose, launch};
 use super::functions::Kernels;
 use super::product::Finish;
 use super::tensor::{CudaTensor, Format, activation_number, blocks, int};
 use crate::backend::{BackendError, ExpertWeights, RoutingRule};
+use functions::Arguments;
+pub use functions::ExpertFunctions;
 
 /// Most experts of a layer: a thread of the block that sorts for each.
 const MOST_EXPERTS: usize = 1024;
 /// Elements of a row that a block sums.
 const MIX_PART: usize = 1024;
-/// Terms of a line that are copied to shared memory at a time, in bytes.
-const LINE_BYTES: usize = 128;
-
-/// A pair of kernels: rows of a tile, outputs of a block, threads, steps in shared memory, and the
-/// rows of an expert on average up to which it is used.
-struct Tile {
-    names: [&'static str; 2],
-    rows: usize,
-    outs: usize,
-    threads: u32,
-    stages: usize,
-    up_to: usize,
-}
-
-/// Kernels with tensor cores, for few rows first.
-const TILES: [Tile; 3] = [
-    Tile {
-        names: ["expert_32_gated", "expert_32_plain"],
-        rows: 32,
-        outs: 128,
-        threads: 128,
-        stages: 4,
-        up_to: 20,
-    },
-    Tile {
-        names: ["expert_64_gated", "expert_64_plain"],
-        rows: 64,
-        outs: 128,
-        threads: 128,
-        stages: 4,
-        up_to: 48,
-    },
-    Tile {
-        names: ["expert_128_gated", "expert_128_plain"],
-        rows: 128,
-        outs: 256,
-        threads: 256,
-        stages: 3,
-        up_to: usize::MAX,
-    },
-];
-
 /// Rows and outputs of a block without tensor cores, and its threads.
 const FEW: (usize, u32) = (16, 256);
-
-impl Tile {
-    fn shared(&self) -> usize {
-        self.stages * (self.rows + self.outs) * LINE_BYTES
-    }
-}
-
-/// Kernels for weights of one 16-bit format, by [`TILES`]; `None` where a block has not enough
-/// shared memory.
-pub struct ExpertFunctions([Option<[CudaFunction; 2]>; TILES.len()]);
-
-impl ExpertFunctions {
-    /// Source and definitions for weights of `format`.
-    pub fn unit(format: Format) -> Unit {
-        Unit::experts(format == Format::Bf16)
-    }
-
-    /// Loads `binary`, which was compiled from the unit.
-    ///
-    /// # Errors
-    /// [`BackendError::Device`].
-    pub fn new(device: &Device, binary: Vec<u8>) -> Result<Self, BackendError> {
-        let module = device.load(binary)?;
-        let mut found = [const { None }; TILES.len()];
-        for (tile, found) in TILES.iter().zip(&mut found) {
-            let shared = tile.shared();
-            if shared <= device.shared_limit() {
-                let [gated, plain] = tile.names;
-                *found = Some([
-                    device.function(&module, gated, shared)?,
-                    device.function(&module, plain, shared)?,
-                ]);
-            }
-        }
-        Ok(ExpertFunctions(found))
-    }
-
-    /// The tile for experts of so many rows on average: the largest that there is, where those for
-    /// more are not.
-    fn tile(&self, average: usize) -> Option<(&'static Tile, &[CudaFunction; 2])> {
-        let there = TILES.iter().zip(&self.0);
-        let there = there.filter_map(|(tile, functions)| Some((tile, functions.as_ref()?)));
-        there
-            .clone()
-            .find(|(tile, _)| average <= tile.up_to)
-            .or(there.last())
-    }
-}
 
 /// Which experts rows go to, and room for what is computed of them.
 pub struct CudaRoutes {
@@ -134,23 +45,6 @@ pub struct CudaRoutes {
     activated: Buffer,
     /// `[pairs, inner]` in f32.
     products: Buffer,
-}
-
-#[repr(C)]
-struct Arguments {
-    x: u64,
-    weight: u64,
-    out: u64,
-    tiles: u64,
-    tile_count: u64,
-    order: u64,
-    inner: i32,
-    columns: i32,
-    chosen: i32,
-    format: i32,
-    activation: i32,
-    by_pair: i32,
-    column_blocks: i32,
 }
 
 impl CudaRoutes {
@@ -352,32 +246,5 @@ impl CudaBackend {
                     products, by, to, chosen, width, count, add)
             }
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::compile::testing::GENERATIONS;
-    use super::*;
-
-    #[test]
-    fn every_generation_has_a_tile_for_few_rows_and_for_many() {
-        for (capability, shared_limit) in GENERATIONS {
-            let there = TILES.iter().filter(|tile| tile.shared() <= shared_limit);
-            assert_eq!(there.count(), TILES.len(), "{capability:?}");
-        }
-        // What cards of compute capability 8.6 and 8.9 have.
-        let small = TILES.iter().filter(|tile| tile.shared() <= 99 << 10);
-        assert_eq!(small.count(), 2);
-    }
-
-    #[test]
-    fn kernels_are_named_after_their_tiles() {
-        for tile in &TILES {
-            for name in tile.names {
-                assert!(name.contains(&format!("_{}_", tile.rows)), "{name}");
-            }
-        }
-        assert!(TILES.is_sorted_by_key(|tile| (tile.rows, tile.up_to)));
     }
 }

@@ -213,8 +213,9 @@ impl Kernels {
         if let Some(found) = self.experts.borrow().get(&format) {
             return Ok(Rc::clone(found));
         }
-        let (binary, _) = self.deliver(&ExpertFunctions::unit(format))?;
-        let built = Rc::new(ExpertFunctions::new(&self.device, binary)?);
+        let unit = ExpertFunctions::unit(&self.device, self.source, format);
+        let (binary, _) = self.deliver(&unit)?;
+        let built = Rc::new(ExpertFunctions::new(self, format, (&unit, binary))?);
         self.experts.borrow_mut().insert(format, Rc::clone(&built));
         Ok(built)
     }
