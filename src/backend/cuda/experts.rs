@@ -14,7 +14,7 @@ use super::CudaBackend;
 use super::device::{Buffer, Purpose, launch};
 use super::functions::Kernels;
 use super::product::Finish;
-use super::tensor::{CudaTensor, Format, activation_number, blocks, int};
+use super::tensor::{CudaTensor, activation_number, blocks, int};
 use crate::backend::{BackendError, ExpertWeights, RoutingRule};
 use functions::Arguments;
 pub use functions::ExpertFunctions;
