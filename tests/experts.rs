@@ -14,7 +14,9 @@ use half::f16;
 use kvassay::backend::cpu::CpuBackend;
 use kvassay::backend::cuda::CudaBackend;
 use kvassay::backend::{Backend, TensorData};
-use kvassay::model::{ModelFiles, SafetensorsWeights, WeightSource, open, read_config};
+use kvassay::model::{
+    ModelFiles, NoiseWeights, SafetensorsWeights, WeightSource, open, read_config, weight_bytes,
+};
 use kvassay::recipe::ByteFormat;
 use kvassay::recipe::float8::{dequantise, quantise, scale_from_absmax};
 use safetensors::tensor::TensorView;
@@ -408,6 +410,24 @@ fn doctor_counts_experts_and_names_what_is_not_applied() {
             "{refused}"
         );
     }
+}
+
+/// Parameters and cache of Qwen3-30B-A3B, by hand: 48 layers of attention (32 and 4 heads of 128), norms,
+/// a router and 128 experts, and two tables of tokens.
+#[test]
+fn a_published_shape_has_its_parameters() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/configs/qwen3-30b-a3b.json");
+    let config = read_config(&path).unwrap();
+    let heads = 2048 * (2 * 4096 + 2 * 512) + 2 * 2048 + 2 * 128;
+    let layer = heads + 128 * 2048 + 128 * 3 * 768 * 2048;
+    let parameters: u64 = 48 * layer + 2 * 151_936 * 2048 + 2048;
+    assert_eq!(parameters, 30_532_122_624);
+    // What no file names the type of counts as FP32.
+    let weights = NoiseWeights::new(config.native_dtype);
+    assert_eq!(weight_bytes(&config, &weights), 4 * parameters);
+    let memory = ["memory", "--budget", "1GiB", "--format", "json"];
+    let report = kvassay(&memory, &path, 0);
+    assert_eq!(report["recipes"][0]["bytes_per_token"], 98_304, "{report}");
 }
 
 /// Every figure has a floor, which experts are part of.

@@ -121,7 +121,7 @@ pub struct Kernels {
     rows: HashMap<&'static str, CudaFunction>,
     attention: RefCell<HashMap<AttentionKind, Rc<AttentionFunctions>>>,
     experts: RefCell<HashMap<Format, Rc<ExpertFunctions>>>,
-    ahead: RefCell<Option<Ahead>>,
+    ahead: RefCell<Vec<Ahead>>,
 }
 
 impl Kernels {
@@ -161,7 +161,7 @@ impl Kernels {
             rows,
             attention: RefCell::default(),
             experts: RefCell::default(),
-            ahead: RefCell::new(ahead),
+            ahead: RefCell::new(ahead.into_iter().collect()),
         })
     }
 
@@ -220,9 +220,24 @@ impl Kernels {
         Ok(built)
     }
 
+    /// Starts to compile products of experts with weights of `format`, which will be asked for.
+    pub fn expect_experts(&self, format: Format) {
+        let Some(format) = format.half() else { return };
+        let unit = ExpertFunctions::unit(&self.device, self.source, format);
+        let mut ahead = self.ahead.borrow_mut();
+        let is_known = |ahead: &Ahead| ahead.unit == unit;
+        let is_needed = self.source == Source::Compiler
+            && !self.experts.borrow().contains_key(&format)
+            && !ahead.iter().any(is_known);
+        if is_needed {
+            ahead.push(Ahead::new(&self.device, unit));
+        }
+    }
+
     fn deliver(&self, unit: &Unit) -> Delivered {
-        let ahead = self.ahead.borrow_mut().take_if(|ahead| ahead.unit == *unit);
-        let binary = ahead.and_then(|ahead| ahead.binary.join().ok());
+        let mut ahead = self.ahead.borrow_mut();
+        let known = ahead.iter().position(|ahead| ahead.unit == *unit);
+        let binary = known.and_then(|at| ahead.swap_remove(at).binary.join().ok());
         binary.unwrap_or_else(|| self.source.deliver(&self.device, unit))
     }
 }
@@ -240,7 +255,13 @@ fn compile_ahead(device: &Device, expected: Expected) -> Option<Ahead> {
     let unit = AttentionUnit::new(device, Source::Compiler, kind)
         .ok()?
         .unit;
-    let (capability, compiled) = (device.capability(), unit.clone());
-    let binary = std::thread::spawn(move || Source::Compiler.deliver_for(capability, &compiled));
-    Some(Ahead { unit, binary })
+    Some(Ahead::new(device, unit))
+}
+
+impl Ahead {
+    fn new(device: &Device, unit: Unit) -> Self {
+        let (capability, own) = (device.capability(), unit.clone());
+        let binary = std::thread::spawn(move || Source::Compiler.deliver_for(capability, &own));
+        Ahead { unit, binary }
+    }
 }

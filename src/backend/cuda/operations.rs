@@ -65,7 +65,9 @@ impl Backend for CudaBackend {
         experts: usize,
         [out, inner]: [usize; 2],
     ) -> Result<CudaWeight, BackendError> {
-        self.take_over_experts(of_one_type(parts), experts * out, inner)
+        let weight = self.take_over_experts(of_one_type(parts), experts * out, inner)?;
+        self.kernels.expect_experts(weight.format);
+        Ok(weight)
     }
 
     fn vector(&self, data: TensorData) -> Result<CudaVector, BackendError> {
