@@ -4,6 +4,7 @@
 
 mod attention;
 mod codes;
+mod experts;
 mod invariance;
 mod oracle;
 mod projections;
@@ -65,6 +66,7 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     suite.storage();
     suite.attention();
     suite.projections();
+    suite.experts();
     suite.recurrent();
     suite.repeats();
 }

@@ -10,8 +10,10 @@ use cudarc::driver::CudaFunction;
 use super::attention::{AttentionFunctions, AttentionKind, AttentionUnit, Class};
 use super::compile::{self, Delivery, Unit};
 use super::device::{Device, Grid};
+use super::experts::ExpertFunctions;
 use super::parts::PARTS;
 use super::ptx;
+use super::tensor::Format;
 use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
@@ -60,24 +62,25 @@ struct Ahead {
     binary: JoinHandle<Delivered>,
 }
 
-/// A device and its kernels: by name, attention by kind; the latter are compiled when first asked
-/// for.
+/// A device and its kernels: by name, attention by kind, experts by format; the latter two are
+/// compiled when first asked for.
 pub struct Kernels {
     /// The device.
     pub device: Rc<Device>,
-    /// Where everything but attention came from.
+    /// Where everything but attention and experts came from.
     pub delivery: Delivery,
     /// Why the compiler does not serve.
     pub refusal: Option<BackendError>,
     source: Source,
     rows: HashMap<&'static str, CudaFunction>,
     attention: RefCell<HashMap<AttentionKind, Rc<AttentionFunctions>>>,
-    ahead: RefCell<Option<Ahead>>,
+    experts: RefCell<HashMap<Format, Rc<ExpertFunctions>>>,
+    ahead: RefCell<Vec<Ahead>>,
 }
 
 impl Kernels {
-    /// Compiles and loads everything but attention, part beside part. Native attention of what is
-    /// `expected` is compiled beside them, which takes about as long.
+    /// Compiles and loads everything but attention and experts, part beside part. Native attention of
+    /// what is `expected` is compiled beside them, which takes about as long.
     ///
     /// # Errors
     /// As [`ptx::embedded`].
@@ -117,7 +120,8 @@ impl Kernels {
             source,
             rows,
             attention: RefCell::default(),
-            ahead: RefCell::new(ahead),
+            experts: RefCell::default(),
+            ahead: RefCell::new(ahead.into_iter().collect()),
         })
     }
 
@@ -161,9 +165,39 @@ impl Kernels {
         Ok(built)
     }
 
+    /// Products of experts with weights of a 16-bit format.
+    ///
+    /// # Errors
+    /// As [`ExpertFunctions::new`].
+    pub fn experts(&self, format: Format) -> Result<Rc<ExpertFunctions>, BackendError> {
+        if let Some(found) = self.experts.borrow().get(&format) {
+            return Ok(Rc::clone(found));
+        }
+        let unit = ExpertFunctions::unit(&self.device, self.source, format);
+        let (binary, _) = self.deliver(&unit)?;
+        let built = Rc::new(ExpertFunctions::new(self, format, (&unit, binary))?);
+        self.experts.borrow_mut().insert(format, Rc::clone(&built));
+        Ok(built)
+    }
+
+    /// Starts to compile products of experts with weights of `format`, which will be asked for.
+    pub fn expect_experts(&self, format: Format) {
+        let Some(format) = format.half() else { return };
+        let unit = ExpertFunctions::unit(&self.device, self.source, format);
+        let mut ahead = self.ahead.borrow_mut();
+        let is_known = |ahead: &Ahead| ahead.unit == unit;
+        let is_needed = self.source == Source::Compiler
+            && !self.experts.borrow().contains_key(&format)
+            && !ahead.iter().any(is_known);
+        if is_needed {
+            ahead.push(Ahead::new(&self.device, unit));
+        }
+    }
+
     fn deliver(&self, unit: &Unit) -> Delivered {
-        let ahead = self.ahead.borrow_mut().take_if(|ahead| ahead.unit == *unit);
-        let binary = ahead.and_then(|ahead| ahead.binary.join().ok());
+        let mut ahead = self.ahead.borrow_mut();
+        let known = ahead.iter().position(|ahead| ahead.unit == *unit);
+        let binary = known.and_then(|at| ahead.swap_remove(at).binary.join().ok());
         binary.unwrap_or_else(|| self.source.deliver(self.device.capability(), unit))
     }
 }
@@ -200,7 +234,13 @@ fn compile_ahead(device: &Device, expected: Expected) -> Option<Ahead> {
     let unit = AttentionUnit::new(device, Source::Compiler, kind)
         .ok()?
         .unit;
-    let (capability, compiled) = (device.capability(), unit.clone());
-    let binary = std::thread::spawn(move || Source::Compiler.deliver(capability, &compiled));
-    Some(Ahead { unit, binary })
+    Some(Ahead::new(device, unit))
+}
+
+impl Ahead {
+    fn new(device: &Device, unit: Unit) -> Self {
+        let (capability, own) = (device.capability(), unit.clone());
+        let binary = std::thread::spawn(move || Source::Compiler.deliver(capability, &own));
+        Ahead { unit, binary }
+    }
 }

@@ -6,12 +6,12 @@ use super::device::Purpose;
 use super::experts::CudaRoutes;
 use super::product::Finish;
 use super::recording::Layers;
-use super::tensor::{CudaTensor, CudaVector, CudaWeight, format_of};
+use super::tensor::{CudaTensor, CudaVector, CudaWeight, of_one_type};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
     Activation, Backend, BackendError, CacheLayout, CacheRow, Codes, DeltaRule, Destination,
     ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable, RoutingRule,
-    TensorData, cannot_cut, concatenated, project_heads,
+    TensorData, cannot_cut, project_heads,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -56,16 +56,18 @@ impl Backend for CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
-        let alike = |parts: &[TensorData]| {
-            parts
-                .windows(2)
-                .all(|p| format_of(&p[0]) == format_of(&p[1]))
-        };
-        if alike(&parts) {
-            self.take_over(parts, out, inner)
-        } else {
-            self.weight(concatenated(parts), out, inner)
-        }
+        self.take_over(of_one_type(parts), out, inner)
+    }
+
+    fn expert_weight(
+        &self,
+        parts: Vec<TensorData>,
+        experts: usize,
+        [out, inner]: [usize; 2],
+    ) -> Result<CudaWeight, BackendError> {
+        let weight = self.take_over_experts(of_one_type(parts), experts * out, inner)?;
+        self.kernels.expect_experts(weight.format);
+        Ok(weight)
     }
 
     fn decoded_weight(
@@ -196,7 +198,7 @@ impl Backend for CudaBackend {
     }
 
     fn routes(&self, experts: usize) -> Result<CudaRoutes, BackendError> {
-        CudaRoutes::new(experts)
+        CudaRoutes::new(&self.kernels, experts)
     }
 
     fn route(

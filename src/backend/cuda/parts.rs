@@ -1,4 +1,4 @@
-//! Kernels beside attention: in parts that are compiled side by side.
+//! Kernels beside attention and experts: in parts that are compiled side by side.
 
 /// Files that are compiled together, and the kernels that the worker starts of them. They use
 /// nothing of other parts' files.
@@ -17,9 +17,11 @@ pub const PARTS: [Part; 3] = [
     Part {
         name: "rows and products",
         sources: &[
+            include_str!("kernels/mlp.cu"),
             include_str!("kernels/rowwise.cu"),
             include_str!("kernels/product.cu"),
             include_str!("kernels/readout.cu"),
+            include_str!("kernels/routing.cu"),
         ],
         kernels: &[
             "embed",
@@ -42,6 +44,11 @@ pub const PARTS: [Part; 3] = [
             "suppress",
             "argmax",
             "nll",
+            "route",
+            "sort_pairs",
+            "expert_few_gated",
+            "expert_few_plain",
+            "mix",
         ],
     },
     Part {

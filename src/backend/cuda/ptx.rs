@@ -57,7 +57,8 @@ pub fn archive() -> Result<Vec<u8>, BackendError> {
 
 /// Every unit of the archive.
 fn embedded_units() -> Vec<Unit> {
-    let mut units: Vec<Unit> = PARTS.iter().map(Unit::part).collect();
+    let experts = [false, true].map(|bf16| Unit::experts(bf16, false));
+    let mut units: Vec<Unit> = PARTS.iter().map(Unit::part).chain(experts).collect();
     units.extend(attention::embedded_units(&HEAD_DIMS));
     units
 }
