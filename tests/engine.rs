@@ -44,6 +44,7 @@ fn stepwise_logits(config: &ModelConfig, ids: &[u32]) -> Vec<Vec<f32>> {
         native: config.native_dtype,
         slots: 1,
         slot_tokens: ids.len(),
+        pass_tokens: ids.len(),
         recipe: Recipe::native(),
         absmax: None,
     };

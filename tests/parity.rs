@@ -97,6 +97,7 @@ fn logits_under<B: Backend>(
             native: config.native_dtype,
             slots: 1,
             slot_tokens: expected.ids.len(),
+            pass_tokens: expected.ids.len(),
             recipe,
             absmax: None,
         })

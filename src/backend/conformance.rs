@@ -12,6 +12,7 @@ mod recurrent;
 mod repeats;
 mod rows;
 pub mod storage;
+mod windows;
 
 use super::{Backend, CacheLayer, CacheLayout, CacheRow, TensorData};
 use crate::recipe::{NativeDtype, Recipe};
@@ -53,7 +54,7 @@ pub struct Suite<'a, B> {
     pub native_queries: bool,
 }
 
-/// Runs every check.
+/// Runs every check but [`Suite::windows`].
 pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     let suite = Suite {
         backend,
@@ -120,6 +121,7 @@ impl Shape {
             native,
             slots: 3,
             slot_tokens: 512,
+            pass_tokens: 3 * 512,
             absmax: recipe.needs_calibration().then(|| self.absmax()),
             recipe,
         }

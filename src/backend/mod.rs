@@ -14,13 +14,16 @@ mod error;
 mod experts;
 mod ledger;
 mod meter;
+mod pages;
 mod projections;
 mod recurrent;
 mod storage;
 pub mod timing;
 
 pub use codes::{CodeKind, Codes, NumberType, Zeros, interleaved_code, nibble};
-pub use data::{Activation, CacheLayer, CacheLayout, CacheRow, LayerPass, RotaryTable, TensorData};
+pub use data::{
+    Activation, CacheLayer, CacheLayout, CacheLimit, CacheRow, LayerPass, RotaryTable, TensorData,
+};
 pub use error::BackendError;
 pub use experts::{ExpertWeights, RoutingRule, cannot_route};
 pub use ledger::{Held, Ledger, PURPOSES, Purpose};
@@ -110,14 +113,13 @@ pub trait Backend: Sized {
     /// Allocates a cache, or refuses the recipe by name.
     fn cache(&self, layout: &CacheLayout) -> Result<Self::Cache, BackendError>;
 
-    /// Most tokens of all slots together that a cache of this layout can hold in the memory that
-    /// is free now, if `reserved` bytes of it are left alone; `None` where memory sets no limit
-    /// that could be planned for.
-    fn cache_tokens_limit(
+    /// What a cache of this layout has room for in the memory that is free now, if `reserved` bytes
+    /// of it are left alone; `None` where memory sets no limit that could be planned for.
+    fn cache_limit(
         &self,
         _layout: &CacheLayout,
         _reserved: usize,
-    ) -> Result<Option<usize>, BackendError> {
+    ) -> Result<Option<CacheLimit>, BackendError> {
         Ok(None)
     }
 
@@ -195,7 +197,9 @@ pub trait Backend: Sized {
         q: &mut Self::Tensor,
     ) -> Result<(), BackendError>;
 
-    /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer as the recipe says.
+    /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer as the recipe says. Rows of
+    /// a slot follow on what it holds, or on what is left of it. A pass stores the same rows in all
+    /// layers; when one begins, layers with a window give back what no row sees any more.
     ///
     /// A number that cannot be stored is reported here or by the next [`Backend::settle`].
     fn store(
@@ -372,8 +376,11 @@ pub trait Backend: Sized {
     fn to_host(&self, x: &Self::Tensor) -> Result<Vec<f32>, BackendError>;
 
     /// Forgets a slot's tokens from position `tokens` on, with their counters: what a rejected
-    /// verification leaves behind. A cache with recurrent layers is cut to nothing only: other cuts
-    /// are [`BackendError::Unsupported`].
+    /// verification leaves behind. A cut to nothing is always possible, as is one to any position from
+    /// the first that the last pass stored in this slot, before another pass begins. Further back, a
+    /// cache is cut only where no layer with a window gave back what the next row would see, and one
+    /// with recurrent layers not at all: such cuts are [`BackendError::Unsupported`] and change
+    /// nothing.
     fn truncate_slot(
         &self,
         cache: &mut Self::Cache,
@@ -384,12 +391,14 @@ pub trait Backend: Sized {
     /// Forgets a slot's tokens and counters.
     fn reset_slot(&self, cache: &mut Self::Cache, slot: usize) -> Result<(), BackendError>;
 
-    /// What the slot holds since its last reset, per layer: a position that was stored twice
-    /// counts as it was stored last, so totals do not depend on how a sequence came about. Scales
-    /// are read back from the stored bytes.
+    /// What the slot stored since its last reset, per layer, tokens included that a layer gave back
+    /// when they lay behind its window; what was cut off does not count, and a position that was
+    /// stored twice counts as it was stored last. So totals depend on the sequence alone, not on how
+    /// it came about. Scales are read back from the stored bytes.
     fn slot_totals(&self, cache: &Self::Cache, slot: usize) -> Result<Vec<KvTotals>, BackendError>;
 
-    /// Largest absolute stored key and value of the slot, per layer, decoded from the stored bytes.
+    /// Largest absolute stored key and value of the slot, per layer, decoded from the stored bytes, of
+    /// the same tokens as [`Backend::slot_totals`].
     fn slot_absmax(
         &self,
         cache: &Self::Cache,

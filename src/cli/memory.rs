@@ -117,8 +117,13 @@ struct Row {
 /// What one sequence keeps.
 #[derive(Serialize)]
 struct Sequence {
-    /// Keys and values.
+    /// Keys and values that it keeps: of a layer with a window those of its last tokens.
     cache_bytes: u64,
+    /// The same in whole pages, as the built-in workers allocate them; a chunk of a prompt takes more
+    /// while it is computed.
+    page_bytes: u64,
+    /// Keys and values that it stored to get there: what certificates count.
+    stored_bytes: u64,
     /// Recurrent states.
     recurrent_bytes: u64,
     /// Both.
@@ -271,6 +276,8 @@ fn sequence(settings: &Settings, recipe: &Recipe, tokens: u64) -> Sequence {
     let usable = settings.budget - settings.reserve;
     Sequence {
         cache_bytes: bytes.cache,
+        page_bytes: recipe::paged_bytes(recipe, layers, tokens),
+        stored_bytes: recipe::stored_bytes(recipe, layers, tokens),
         recurrent_bytes: bytes.recurrent,
         persistent_bytes: bytes.total(),
         saved: recipe::saved(bytes.total(), native.total()),
@@ -311,6 +318,7 @@ fn write_text(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     if let Some(tokens) = report.sequence_tokens {
         writeln!(out, "\na sequence of {tokens} tokens")?;
         write_sequence(out, report)?;
+        write_stored(out, report)?;
     }
     let beside = report.recipes.iter().filter(|row| row.sink_bytes > 0);
     for (i, row) in beside.enumerate() {
@@ -355,12 +363,27 @@ fn write_pages(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     output::write_table(out, &rows)
 }
 
+/// What a sequence stored that it no longer keeps, by native.
+fn write_stored(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    let native = report.recipes.first().and_then(|row| row.sequence.as_ref());
+    let Some(sequence) = native.filter(|of| of.stored_bytes > of.cache_bytes) else {
+        return Ok(());
+    };
+    writeln!(
+        out,
+        "\nLayers with a window keep the last tokens; stored were {:.3} MiB by native, which is what \
+         certificates count.",
+        sequence.stored_bytes as f64 / (1u64 << 20) as f64
+    )
+}
+
 /// What one sequence keeps.
 fn write_sequence(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let header = [
         "recipe",
         "bytes/token",
         "cache MiB",
+        "in pages",
         "recurrent MiB",
         "persistent MiB",
         "state saved",
@@ -374,6 +397,7 @@ fn write_sequence(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
             row.name.clone(),
             row.bytes_per_token.to_string(),
             mib(sequence.cache_bytes),
+            mib(sequence.page_bytes),
             mib(sequence.recurrent_bytes),
             mib(sequence.persistent_bytes),
             format!("{:.4}%", 100.0 * sequence.saved),

@@ -230,6 +230,7 @@ impl<B: Backend> Suite<'_, B> {
             native,
             slots: 4,
             slot_tokens: 1100,
+            pass_tokens: 1100,
             absmax: recipe
                 .needs_calibration()
                 .then(|| vec![crate::schema::LayerAbsmax { k: 0.5, v: 0.5 }; LAYERS]),

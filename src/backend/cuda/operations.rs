@@ -9,9 +9,9 @@ use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, of_one_type};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, Codes, DeltaRule, Destination,
-    ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable, RoutingRule,
-    TensorData, cannot_cut, project_heads,
+    Activation, Backend, BackendError, CacheLayout, CacheLimit, CacheRow, Codes, DeltaRule,
+    Destination, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable,
+    RoutingRule, TensorData, cannot_cut, project_heads,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -104,15 +104,15 @@ impl Backend for CudaBackend {
         CudaCache::new(&self.kernels.device, layout)
     }
 
-    fn cache_tokens_limit(
+    fn cache_limit(
         &self,
         layout: &CacheLayout,
         reserved: usize,
-    ) -> Result<Option<usize>, BackendError> {
+    ) -> Result<Option<CacheLimit>, BackendError> {
         let (free, _) = self.memory()?;
         let room = CacheRoom::new(layout)?;
         let reserved = reserved.saturating_add(self.products.trial_bytes());
-        Ok(Some(room.tokens_in(free.saturating_sub(reserved))))
+        Ok(Some(room.limit_in(free.saturating_sub(reserved))))
     }
 
     fn embed(
@@ -384,13 +384,11 @@ impl Backend for CudaBackend {
         if tokens > 0 && cache.states().exist() {
             return Err(cannot_cut(tokens));
         }
-        cache.truncate(slot, tokens);
-        Ok(())
+        cache.truncate(slot, tokens)
     }
 
     fn reset_slot(&self, cache: &mut CudaCache, slot: usize) -> Result<(), BackendError> {
-        cache.truncate(slot, 0);
-        Ok(())
+        cache.truncate(slot, 0)
     }
 
     fn slot_totals(&self, cache: &CudaCache, slot: usize) -> Result<Vec<KvTotals>, BackendError> {

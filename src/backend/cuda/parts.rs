@@ -62,6 +62,7 @@ pub const PARTS: [Part; 3] = [
             "store",
             "split_heads",
             "round_queries",
+            "sum_up_pages",
             "slot_totals",
             "slot_absmax",
         ],
