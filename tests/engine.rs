@@ -65,7 +65,14 @@ fn largest(logits: &[f32]) -> u32 {
 
 #[test]
 fn generation_takes_the_largest_logit_at_every_step() {
-    for family in [Family::Llama, Family::Qwen2, Family::Qwen3, Family::Qwen35] {
+    let families = [
+        Family::Llama,
+        Family::Qwen2,
+        Family::Qwen3,
+        Family::Qwen35,
+        Family::Qwen3Moe,
+    ];
+    for family in families {
         let mut engine = tiny(family, &[]);
         engine
             .open_arm(&setup("native", &[], layout(2, 5)))

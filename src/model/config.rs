@@ -19,6 +19,8 @@ pub enum Family {
     Mistral,
     /// Ministral 3: Mistral with queries that grow with their position.
     Ministral3,
+    /// Qwen3-MoE: Qwen3 with experts in place of the MLP of some layers or all.
+    Qwen3Moe,
     /// Qwen3.5: Qwen3 with a gate on what attention gives, between recurrent layers.
     Qwen35,
     /// Gemma 3: norms around attention and MLP, scaled embeddings, sliding and global layers.
@@ -32,6 +34,7 @@ impl Family {
             Family::Llama => "llama",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::Qwen3Moe => "qwen3_moe",
             Family::Qwen35 => "qwen3_5",
             Family::Phi3 => "phi3",
             Family::Mistral => "mistral",
@@ -59,6 +62,21 @@ pub struct LayerConfig {
     pub score_divisor: f32,
     /// The layer has no attention, hence no heads of it, but this.
     pub recurrent: Option<RecurrentLayer>,
+    /// The layer has no MLP of [`ModelConfig::intermediate_size`] but this.
+    pub experts: Option<ExpertsConfig>,
+}
+
+/// A mixture of experts: gated MLPs, of which every row goes through a few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertsConfig {
+    /// All experts.
+    pub experts: usize,
+    /// Experts that a row goes through.
+    pub chosen: usize,
+    /// Width of each gated MLP.
+    pub intermediate_size: usize,
+    /// The weights of a row's experts sum to 1.
+    pub renormalised: bool,
 }
 
 impl LayerConfig {
@@ -73,6 +91,7 @@ impl LayerConfig {
             rope: 0,
             score_divisor: (head_dim as f32).sqrt(),
             recurrent: None,
+            experts: None,
         }
     }
 
@@ -115,7 +134,7 @@ pub struct ModelConfig {
     pub layers: Vec<LayerConfig>,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Width of the gated MLP.
+    /// Width of the gated MLP, in layers that have one.
     pub intermediate_size: usize,
     /// Vocabulary entries (rows of the embedding).
     pub vocab_size: usize,
@@ -164,6 +183,15 @@ impl ModelConfig {
         self.layers.iter().map(LayerConfig::cache_layer).collect()
     }
 
+    /// Width of the widest MLP that is no expert; 0 where every layer has experts.
+    pub fn dense_width(&self) -> usize {
+        let mut layers = self.layers.iter();
+        match layers.any(|layer| layer.experts.is_none()) {
+            true => self.intermediate_size,
+            false => 0,
+        }
+    }
+
     /// Whether any layer keeps a recurrent state.
     pub fn is_recurrent(&self) -> bool {
         self.recurrent_layers().next().is_some()
@@ -183,6 +211,19 @@ impl ModelConfig {
             let some = windows.count();
             notes.push(format!(
                 "{some} of {all} layers see the last {widest} tokens"
+            ));
+        }
+        let experts: Vec<_> = self
+            .layers
+            .iter()
+            .filter_map(|layer| layer.experts)
+            .collect();
+        if let Some(shape) = experts.first() {
+            notes.push(format!(
+                "{} of {all} layers have {} experts, of which a token goes through {}",
+                experts.len(),
+                shape.experts,
+                shape.chosen
             ));
         }
         let some = self.recurrent_layers().count();

@@ -1,5 +1,6 @@
 //! `config.json` of a Hugging Face checkpoint, with that library's defaults where it has any.
 
+mod experts;
 mod family;
 mod layers;
 mod recurrent;
@@ -86,7 +87,7 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     } = family::decoder(outer)?;
     let defaults = family::defaults(family);
     for part in [outer, fields] {
-        refuse_unapplied(part)?;
+        refuse_unapplied(part, family)?;
     }
     // How weights are stored is read beside them; what is not applied is refused here already.
     quantised::of_config(outer)?;
@@ -97,7 +98,10 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     };
     let hidden_size = fields.required_usize("hidden_size")?;
     let context = or("max_position_embeddings", defaults.context)?;
-    let layers = layer_configs(fields, family, defaults)?;
+    let mut layers = layer_configs(fields, family, defaults)?;
+    if family == Family::Qwen3Moe {
+        experts::add(fields, &mut layers)?;
+    }
     let with_heads = layers.iter().find(|layer| layer.recurrent.is_none());
     let head_dim = with_heads.unwrap_or(&layers[0]).head_dim;
     let attention_bias = fields.bool("attention_bias")?.unwrap_or(false);
@@ -110,7 +114,7 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         family,
         layers,
         hidden_size,
-        intermediate_size: fields.required_usize("intermediate_size")?,
+        intermediate_size: or("intermediate_size", defaults.intermediate_size)?,
         vocab_size: or("vocab_size", defaults.vocab_size)?,
         context,
         rms_norm_eps: fields.positive("rms_norm_eps")?.unwrap_or(defaults.epsilon) as f32,
@@ -118,7 +122,7 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         qkv_bias: attention_bias || family == Family::Qwen2,
         attention_output_bias: attention_bias && family != Family::Qwen2,
         mlp_bias: family == Family::Llama && fields.bool("mlp_bias")?.unwrap_or(false),
-        qk_norm: gemma || matches!(family, Family::Qwen3 | Family::Qwen35),
+        qk_norm: gemma || matches!(family, Family::Qwen3 | Family::Qwen3Moe | Family::Qwen35),
         attention_gate: family == Family::Qwen35,
         fused_projections: family == Family::Phi3,
         output_norms: gemma,
@@ -295,8 +299,10 @@ fn layer_count(fields: Fields<'_>) -> Result<usize, ModelError> {
     Ok(layers)
 }
 
-fn refuse_unapplied(fields: Fields<'_>) -> Result<(), ModelError> {
-    match REFUSED.iter().find(|name| asks_for(fields.get(name))) {
+fn refuse_unapplied(fields: Fields<'_>, family: Family) -> Result<(), ModelError> {
+    let applied = |name: &str| family == Family::Qwen3Moe && experts::COUNTS.contains(&name);
+    let is_refused = |name: &&&str| asks_for(fields.get(name)) && !applied(name);
+    match REFUSED.iter().find(is_refused) {
         Some(name) => Err(fields.unsupported(name)),
         None => Ok(()),
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::backend::RecurrentLayer;
 
-use super::{Family, LayerConfig, ModelConfig, ModelError};
+use super::{ExpertsConfig, Family, LayerConfig, ModelConfig, ModelError};
 
 /// Shapes by name.
 pub(crate) type Shapes = BTreeMap<String, Vec<usize>>;
@@ -103,6 +103,22 @@ pub(crate) fn recurrent_tensors(
     ]
 }
 
+/// Names of a layer's router and experts, with their shapes.
+fn expert_tensors(shape: ExpertsConfig, hidden: usize) -> Vec<(String, Vec<usize>)> {
+    let width = shape.intermediate_size;
+    let own = |expert: usize| {
+        let parts = [
+            ("gate_proj", vec![width, hidden]),
+            ("up_proj", vec![width, hidden]),
+            ("down_proj", vec![hidden, width]),
+        ];
+        parts.map(|(part, sides)| (format!("mlp.experts.{expert}.{part}.weight"), sides))
+    };
+    let router = ("mlp.gate.weight".to_owned(), vec![shape.experts, hidden]);
+    let experts = (0..shape.experts).flat_map(own);
+    std::iter::once(router).chain(experts).collect()
+}
+
 fn layer_tensors(config: &ModelConfig, layer: &LayerConfig) -> Vec<(String, Vec<usize>)> {
     let hidden = config.hidden_size;
     let norms = Norms::new(config);
@@ -114,11 +130,14 @@ fn layer_tensors(config: &ModelConfig, layer: &LayerConfig) -> Vec<(String, Vec<
         .map(|name| (name.to_owned(), vec![hidden]))
         .collect();
     let Projections { heads, gate_up } = Projections::new(config, layer);
-    let mlp = config.intermediate_size;
-    let mut projections = vec![
-        ("mlp", gate_up, hidden, config.mlp_bias),
-        ("mlp", vec![("down_proj", hidden)], mlp, config.mlp_bias),
-    ];
+    let mut projections = Vec::new();
+    if let Some(shape) = layer.experts {
+        tensors.extend(expert_tensors(shape, hidden));
+    } else {
+        let (width, bias) = (config.intermediate_size, config.mlp_bias);
+        projections.push(("mlp", gate_up, hidden, bias));
+        projections.push(("mlp", vec![("down_proj", hidden)], width, bias));
+    }
     if let Some(shape) = &layer.recurrent {
         let named = |(name, shape)| (format!("linear_attn.{name}"), shape);
         tensors.extend(recurrent_tensors(shape, hidden).map(named));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kvassay::backend::{Activation, RecurrentLayer, TensorData};
 use kvassay::model::{
-    Family, LayerConfig, ModelConfig, ModelError, Rope, RopeScaling, WeightSource,
+    ExpertsConfig, Family, LayerConfig, ModelConfig, ModelError, Rope, RopeScaling, WeightSource,
 };
 use kvassay::recipe::NativeDtype;
 use kvassay::schema::FileDigest;
@@ -71,14 +71,34 @@ const RECURRENT: RecurrentLayer = RecurrentLayer {
     kernel: 4,
 };
 
+/// A mixture of experts, of which a token goes through two.
+const EXPERTS: ExpertsConfig = ExpertsConfig {
+    experts: 5,
+    chosen: 2,
+    intermediate_size: 16,
+    renormalised: true,
+};
+
+fn has_head_norms(family: Family) -> bool {
+    matches!(family, Family::Qwen3 | Family::Qwen3Moe | Family::Qwen35)
+}
+
 /// Layers of a family.
 fn layers(family: Family) -> Vec<LayerConfig> {
     let kv_heads = if family == Family::Llama { 1 } else { 2 };
-    let is_wide = matches!(family, Family::Qwen3 | Family::Qwen35);
+    let is_wide = has_head_norms(family);
     let attention = LayerConfig::new(4, kv_heads, if is_wide { 16 } else { 8 });
     let recurrent = LayerConfig::recurrent(RECURRENT);
     match family {
         Family::Qwen35 => vec![attention, recurrent, recurrent, attention],
+        Family::Qwen3Moe => {
+            let experts = Some(EXPERTS);
+            let sparse = LayerConfig {
+                experts,
+                ..attention
+            };
+            vec![sparse, attention, sparse]
+        }
         _ => vec![attention; 2],
     }
 }
@@ -97,7 +117,7 @@ pub fn config(family: Family) -> ModelConfig {
         qkv_bias: family == Family::Qwen2,
         attention_output_bias: family == Family::Llama,
         mlp_bias: family == Family::Llama,
-        qk_norm: matches!(family, Family::Qwen3 | Family::Qwen35),
+        qk_norm: has_head_norms(family),
         attention_gate: family == Family::Qwen35,
         fused_projections: false,
         output_norms: false,
@@ -143,7 +163,9 @@ fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
             ("mlp.up_proj", inner, hidden, config.mlp_bias),
             ("mlp.down_proj", hidden, inner, config.mlp_bias),
         ];
-        let recurrent = shape.recurrent;
+        let LayerConfig {
+            recurrent, experts, ..
+        } = shape;
         let mut add = |part: String, shape: Vec<usize>| {
             list.push((format!("model.layers.{layer}.{part}"), shape));
         };
@@ -169,7 +191,30 @@ fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
             add("self_attn.q_norm.weight".to_owned(), vec![dim]);
             add("self_attn.k_norm.weight".to_owned(), vec![dim]);
         }
+        if let Some(ExpertsConfig {
+            experts,
+            intermediate_size: own,
+            ..
+        }) = *experts
+        {
+            add("mlp.gate.weight".to_owned(), vec![experts, hidden]);
+            for expert in 0..experts {
+                for (name, shape) in [
+                    ("gate_proj", [own, hidden]),
+                    ("up_proj", [own, hidden]),
+                    ("down_proj", [hidden, own]),
+                ] {
+                    add(
+                        format!("mlp.experts.{expert}.{name}.weight"),
+                        shape.to_vec(),
+                    );
+                }
+            }
+        }
         for (name, out, width, bias) in projections {
+            if experts.is_some() && name.starts_with("mlp") {
+                continue;
+            }
             if recurrent.is_some() && name.starts_with("self_attn") {
                 continue;
             }

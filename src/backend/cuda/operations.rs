@@ -2,15 +2,16 @@
 
 use super::attention::Attention;
 use super::cache::{CacheRoom, CudaCache};
-use super::device::{Purpose, launch};
+use super::device::Purpose;
+use super::experts::CudaRoutes;
 use super::product::Finish;
 use super::recording::Layers;
-use super::tensor::{CudaTensor, CudaVector, CudaWeight, blocks, format_of, int};
+use super::tensor::{CudaTensor, CudaVector, CudaWeight, of_one_type};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheLimit, CacheRow, DeltaRule, Destination,
-    GateProjection, HeadProjection, LayerPass, Meter, RotaryTable, TensorData, cannot_cut,
-    concatenated, project_heads,
+    Activation, Backend, BackendError, CacheLayout, CacheLimit, CacheRow, Codes, DeltaRule,
+    Destination, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable,
+    RoutingRule, TensorData, cannot_cut, project_heads,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -19,6 +20,7 @@ impl Backend for CudaBackend {
     type Weight = CudaWeight;
     type Vector = CudaVector;
     type Cache = CudaCache;
+    type Routes = CudaRoutes;
 
     fn device(&self) -> String {
         let (major, minor) = self.kernels.device.capability();
@@ -54,16 +56,27 @@ impl Backend for CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
-        let alike = |parts: &[TensorData]| {
-            parts
-                .windows(2)
-                .all(|p| format_of(&p[0]) == format_of(&p[1]))
-        };
-        if alike(&parts) {
-            self.take_over(parts, out, inner)
-        } else {
-            self.weight(concatenated(parts), out, inner)
-        }
+        self.take_over(of_one_type(parts), out, inner)
+    }
+
+    fn expert_weight(
+        &self,
+        parts: Vec<TensorData>,
+        experts: usize,
+        [out, inner]: [usize; 2],
+    ) -> Result<CudaWeight, BackendError> {
+        let weight = self.take_over_experts(of_one_type(parts), experts * out, inner)?;
+        self.kernels.expect_experts(weight.format);
+        Ok(weight)
+    }
+
+    fn decoded_weight(
+        &self,
+        parts: &[Codes<'_>],
+        out: usize,
+        inner: usize,
+    ) -> Result<Option<CudaWeight>, BackendError> {
+        self.decode(parts, out, inner)
     }
 
     fn vector(&self, data: TensorData) -> Result<CudaVector, BackendError> {
@@ -108,20 +121,7 @@ impl Backend for CudaBackend {
         ids: &[u32],
         x: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        assert!(
-            x.rows == ids.len() && x.width == table.inner,
-            "shape of embeddings"
-        );
-        let known = |&id: &u32| (id as usize) < table.out;
-        assert!(ids.iter().all(known), "ids within the table");
-        let to = x.written(table.format.half())?;
-        let ids = self.kernels.device.upload(ids, Purpose::Staging)?;
-        let (from, format, width) = (table.data.pointer(), table.format as i32, int(x.width));
-        let ids_at = ids.pointer();
-        self.kernels.start("embed", x.rows as u32, |function, grid| {
-            // SAFETY: ids lie within the table, one row of `x` for each.
-            unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, format, ids_at, to, width) }
-        })
+        self.start_embed(table, ids, x)
     }
 
     fn rms_norm(
@@ -131,18 +131,7 @@ impl Backend for CudaBackend {
         eps: f32,
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        assert!(
-            x.width == weight.width && out.width == x.width && out.rows >= x.rows,
-            "shape of a norm"
-        );
-        let to = out.written_for_products(x.operand)?;
-        let (from, by) = (x.float(&self.kernels)?, weight.data.pointer());
-        let (width, format) = (int(x.width), to.format as i32);
-        let to = to.pointer;
-        self.kernels.start("rms_norm", x.rows as u32, |function, grid| {
-            // SAFETY: the tensors have the same shape, the weight is as wide.
-            unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, by, eps, to, format, width) }
-        })
+        self.start_norm(x, weight, eps, out)
     }
 
     fn rms_norm_add(
@@ -165,17 +154,7 @@ impl Backend for CudaBackend {
         weight: &CudaVector,
         eps: f32,
     ) -> Result<(), BackendError> {
-        assert_eq!(x.width % weight.width, 0, "width of whole head vectors");
-        let vectors = x.elements() / weight.width;
-        let (to, by) = (x.changed(&self.kernels)?, weight.data.pointer());
-        let (count, width) = (vectors as i64, int(weight.width));
-        self.kernels
-            .start("rms_norm_heads", blocks(vectors, 8), |function, grid| {
-                // SAFETY: `x` holds `count` vectors as wide as the weight.
-                unsafe {
-                    launch!(self.kernels.device, function, grid, 256, 0; to, by, eps, count, width)
-                }
-            })
+        self.start_norm_heads(x, weight, eps)
     }
 
     fn matmul(
@@ -216,6 +195,39 @@ impl Backend for CudaBackend {
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
         self.start_recur(packed, rule, to, room, out)
+    }
+
+    fn routes(&self, experts: usize) -> Result<CudaRoutes, BackendError> {
+        CudaRoutes::new(&self.kernels, experts)
+    }
+
+    fn route(
+        &self,
+        logits: &CudaTensor,
+        rule: RoutingRule<'_, Self>,
+        routes: &mut CudaRoutes,
+    ) -> Result<(), BackendError> {
+        self.choose_experts(logits, rule, routes)
+    }
+
+    fn mix_experts(
+        &self,
+        x: &CudaTensor,
+        weights: ExpertWeights<'_, Self>,
+        routes: &mut CudaRoutes,
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        self.mix(x, weights, routes, out, Finish::Write)
+    }
+
+    fn mix_experts_add(
+        &self,
+        x: &CudaTensor,
+        weights: ExpertWeights<'_, Self>,
+        routes: &mut CudaRoutes,
+        residual: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        self.mix(x, weights, routes, residual, Finish::Add)
     }
 
     fn gate_output(&self, gate: &CudaTensor, x: &mut CudaTensor) -> Result<(), BackendError> {

@@ -3,7 +3,7 @@
 use super::CudaBackend;
 use super::cache::{CudaCache, SideLayout};
 use super::device::launch;
-use super::tensor::{CudaTensor, CudaVector, Format, blocks, int};
+use super::tensor::{CudaTensor, CudaVector, Format, activation_number, blocks, int};
 use crate::backend::{
     Activation, BackendError, CacheRow, Destination, HeadProjection, RotaryTable,
 };
@@ -231,10 +231,7 @@ impl CudaBackend {
         let (to, out_format) = (to.pointer, to.format as i32);
         let (width, parts) = (int(out.width), out.width.div_ceil(GATE_PART));
         let count = int(parts);
-        let activation = match activation {
-            Activation::Silu => 0,
-            Activation::GeluTanh => 1,
-        };
+        let activation = activation_number(activation);
         let kernels = &self.kernels;
         kernels.start("gate", blocks(out.rows * parts, 1), |function, grid| {
             // SAFETY: `out` has the rows of `packed`, which are twice as wide, as is the bias.

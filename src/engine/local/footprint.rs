@@ -32,8 +32,7 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
     let gate = if config.attention_gate { queries } else { 0 };
     let attention = 2 * queries + 2 * keys + gate;
     let streams = if config.output_norms { 4 } else { 3 };
-    let widths =
-        streams * config.hidden_size + attention + recurrent + 3 * config.intermediate_size;
+    let widths = streams * config.hidden_size + attention + recurrent + 3 * config.dense_width();
     let spans = tokens.div_ceil(SPAN);
     let partials = if spans > 1 {
         spans * (queries * 4 + heads * 8)
@@ -41,8 +40,18 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
         0
     };
     let wanted = rows.min(layout.slots + LOGIT_ROWS);
-    let of_rows = rows.saturating_mul(widths * ELEMENT_BYTES + partials);
+    let experts = config.widest(|layer| experts(layer, config.hidden_size));
+    let of_rows = rows.saturating_mul(widths * ELEMENT_BYTES + partials + experts);
     of_rows.saturating_add(wanted.saturating_mul(config.vocab_size * 4))
+}
+
+/// Bytes that a row takes on its way through the experts of a layer: logits, and for each of its
+/// experts the gated MLP in at most f32, what that gives, and where it stands among others.
+fn experts(layer: &LayerConfig, hidden: usize) -> usize {
+    layer.experts.map_or(0, |shape| {
+        let each = 4 * shape.intermediate_size + 4 * hidden + 16;
+        4 * shape.experts + shape.chosen * each
+    })
 }
 
 /// `slots` sequences side by side, and the largest prompt chunk whose activations are a small part
@@ -137,7 +146,7 @@ impl Least {
 mod tests {
     use super::*;
     use crate::backend::Activation;
-    use crate::model::{Family, Rope, RopeScaling};
+    use crate::model::{ExpertsConfig, Family, Rope, RopeScaling};
     use crate::recipe::NativeDtype;
 
     const GIB: usize = 1 << 30;
@@ -190,6 +199,30 @@ mod tests {
             activations(&config, layout(1, usize::MAX), 1),
             usize::MAX,
             "sizes that no memory holds"
+        );
+    }
+
+    #[test]
+    fn rows_take_room_with_each_of_their_experts() {
+        let dense = eight_billion();
+        let mut sparse = dense.clone();
+        for layer in &mut sparse.layers {
+            layer.experts = Some(ExpertsConfig {
+                experts: 128,
+                chosen: 8,
+                intermediate_size: 768,
+                renormalised: true,
+            });
+        }
+        let layout = BatchLayout {
+            slots: 1,
+            prefill_chunk: 99,
+        };
+        let bytes = |config: &ModelConfig| activations(config, layout, 1024);
+        let own = 4 * 128 + 8 * (4 * 768 + 4 * 4096 + 16);
+        assert_eq!(
+            bytes(&sparse) + 100 * 3 * 12_288 * 6,
+            bytes(&dense) + 100 * own
         );
     }
 
