@@ -149,33 +149,33 @@ proptest! {
             let mut left = chunk;
             let mut rows = Vec::new();
             let before = stored.clone();
-            for slot in 0..slots {
+            for (slot, stored) in stored.iter_mut().enumerate() {
                 if action == 1 && (slot + share).is_multiple_of(3) {
                     continue;
                 }
                 let more = (left * ((share + 37 * slot) % 100) / 60).min(left);
-                let to = (stored[slot] + 1 + more).min(slot_tokens);
-                left -= (to - stored[slot]).saturating_sub(1);
-                rows.extend(span(slot, stored[slot], to));
-                stored[slot] = to;
+                let to = (*stored + 1 + more).min(slot_tokens);
+                left -= (to - *stored).saturating_sub(1);
+                rows.extend(span(slot, *stored, to));
+                *stored = to;
             }
             fake.pass(&rows);
             for (held, most) in fake.held() {
                 prop_assert!(held <= most, "{held} of {most}");
             }
             if action == 2 {
-                for slot in 0..slots {
-                    let to = before[slot] + cut % (stored[slot] - before[slot] + 1);
+                for (slot, (stored, before)) in stored.iter_mut().zip(before).enumerate() {
+                    let to = before + cut % (*stored - before + 1);
                     let given = fake.pages.cut(slot, to).unwrap();
                     fake.take_back(given);
-                    stored[slot] = to;
+                    *stored = to;
                 }
             }
-            for slot in 0..slots {
-                if stored[slot] == slot_tokens {
+            for (slot, stored) in stored.iter_mut().enumerate() {
+                if *stored == slot_tokens {
                     let given = fake.pages.cut(slot, 0).unwrap();
                     fake.take_back(given);
-                    stored[slot] = 0;
+                    *stored = 0;
                 }
             }
         }
