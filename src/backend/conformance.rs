@@ -6,6 +6,7 @@ mod attention;
 mod invariance;
 mod oracle;
 mod projections;
+mod readout;
 mod recurrent;
 mod repeats;
 mod rows;
@@ -59,6 +60,7 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
         native_queries: false,
     };
     suite.rows();
+    suite.readout();
     suite.invariance();
     suite.storage();
     suite.attention();

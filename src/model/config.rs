@@ -23,6 +23,8 @@ pub enum Family {
     Qwen35,
     /// Gemma 3: norms around attention and MLP, scaled embeddings, sliding and global layers.
     Gemma3,
+    /// Gemma 4: Gemma 3 with global layers of other heads, normed values and scaled layers.
+    Gemma4,
 }
 
 impl Family {
@@ -37,6 +39,7 @@ impl Family {
             Family::Mistral => "mistral",
             Family::Ministral3 => "ministral3",
             Family::Gemma3 => "gemma3",
+            Family::Gemma4 => "gemma4",
         }
     }
 }
@@ -57,6 +60,8 @@ pub struct LayerConfig {
     pub rope: usize,
     /// What products of queries and keys are divided by.
     pub score_divisor: f32,
+    /// Values are computed from what the projection to keys gives, which has none of its own.
+    pub keys_are_values: bool,
     /// The layer has no attention, hence no heads of it, but this.
     pub recurrent: Option<RecurrentLayer>,
 }
@@ -72,6 +77,7 @@ impl LayerConfig {
             window: None,
             rope: 0,
             score_divisor: (head_dim as f32).sqrt(),
+            keys_are_values: false,
             recurrent: None,
         }
     }
@@ -92,6 +98,13 @@ impl LayerConfig {
     /// Elements of a token's keys, and of its values.
     pub fn kv_width(&self) -> usize {
         self.kv_heads * self.head_dim
+    }
+
+    /// Elements of what a token is projected to: queries, keys, and values where these have a
+    /// projection of their own.
+    pub fn projected_width(&self) -> usize {
+        let sides = if self.keys_are_values { 1 } else { 2 };
+        self.q_width() + sides * self.kv_width()
     }
 
     /// What a cache has to know of the layer.
@@ -133,6 +146,8 @@ pub struct ModelConfig {
     pub mlp_bias: bool,
     /// RMSNorm on every query and key head vector before rotary.
     pub qk_norm: bool,
+    /// RMSNorm without a weight on every value head vector.
+    pub value_norm: bool,
     /// What attention gives is multiplied by the sigmoid of a gate, whose projection is stored with
     /// that of queries, head by head.
     pub attention_gate: bool,
@@ -142,12 +157,16 @@ pub struct ModelConfig {
     pub output_norms: bool,
     /// Norm weights are stored less 1.
     pub norms_less_one: bool,
+    /// The residual stream is multiplied by a number of the checkpoint's after every layer.
+    pub layer_scalars: bool,
     /// Activation of the MLP's gate.
     pub activation: Activation,
     /// Multiplier of embeddings where they enter the residual stream.
     pub embedding_scale: Option<f32>,
     /// The output projection is the embedding.
     pub tied_embeddings: bool,
+    /// Logits become `cap * tanh(logits / cap)`.
+    pub logit_cap: Option<f32>,
     /// Native cache format.
     pub native_dtype: NativeDtype,
     /// Tokens that the model declares as never to be generated: their logits are -inf. Ascending,
@@ -252,6 +271,14 @@ impl Rope {
     pub fn rotated(&self, head_dim: usize) -> usize {
         (head_dim as f64 * self.partial) as usize
     }
+
+    /// Pairs of elements of such a vector whose angle depends on the position.
+    pub fn turned_pairs(&self, head_dim: usize) -> usize {
+        match self.scaling {
+            RopeScaling::Proportional { part, .. } => (head_dim as f64 * part / 2.0) as usize,
+            _ => self.rotated(head_dim) / 2,
+        }
+    }
 }
 
 /// Queries at `position` are multiplied by `1 + beta * ln(1 + floor(position / period))` (Llama 4's
@@ -320,5 +347,13 @@ pub enum RopeScaling {
     FrequencyFactors {
         /// `[head_dim / 2]`, each above 0.
         factors: Vec<f32>,
+    },
+    /// Whole head vectors are paired, but only the first pairs turn, as fast as if all did, and
+    /// positions are divided by `factor`.
+    Proportional {
+        /// Divisor.
+        factor: f64,
+        /// Part of the pairs that turn, above 0 and up to 1.
+        part: f64,
     },
 }

@@ -28,7 +28,7 @@ pub(crate) fn expected(config: &ModelConfig) -> Shapes {
 
 /// Names of the projections that read the same input, with their output features.
 pub(crate) struct Projections {
-    /// Of `self_attn`: queries, keys, values.
+    /// Of `self_attn`: queries, keys, and values where they have one.
     pub heads: Vec<(&'static str, usize)>,
     /// Of `mlp`: gate, up.
     pub gate_up: Vec<(&'static str, usize)>,
@@ -46,8 +46,12 @@ impl Projections {
         } else {
             // Queries and the gate of the output, where there is one.
             let q = if config.attention_gate { 2 * q } else { q };
+            let mut heads = vec![("q_proj", q), ("k_proj", kv)];
+            if !layer.keys_are_values {
+                heads.push(("v_proj", kv));
+            }
             Projections {
-                heads: vec![("q_proj", q), ("k_proj", kv), ("v_proj", kv)],
+                heads,
                 gate_up: vec![("gate_proj", mlp), ("up_proj", mlp)],
             }
         }
@@ -84,6 +88,9 @@ impl Norms {
     }
 }
 
+/// Name of what the residual stream is multiplied by after a layer.
+pub(crate) const LAYER_SCALAR: &str = "layer_scalar";
+
 /// Names of a recurrent layer's tensors below `linear_attn`, with their shapes.
 pub(crate) fn recurrent_tensors(
     shape: &RecurrentLayer,
@@ -113,6 +120,9 @@ fn layer_tensors(config: &ModelConfig, layer: &LayerConfig) -> Vec<(String, Vec<
         .flatten()
         .map(|name| (name.to_owned(), vec![hidden]))
         .collect();
+    if config.layer_scalars {
+        tensors.push((LAYER_SCALAR.to_owned(), vec![1]));
+    }
     let Projections { heads, gate_up } = Projections::new(config, layer);
     let mlp = config.intermediate_size;
     let mut projections = vec![
@@ -197,12 +207,16 @@ pub(crate) fn check_shape(
 }
 
 /// Beginnings of tensor names of a multimodal checkpoint's other parts.
-const OTHER_PARTS: [&str; 5] = [
+const OTHER_PARTS: [&str; 9] = [
     "vision_tower.",
     "multi_modal_projector.",
     "model.vision_tower.",
     "model.multi_modal_projector.",
     "model.visual.",
+    "model.audio_tower.",
+    "model.embed_vision.",
+    "model.embed_audio.",
+    "model.vision_embedder.",
 ];
 
 /// Beginning of the names of layers that predict tokens beyond the next one.

@@ -61,7 +61,7 @@ fn pass(b: &CpuBackend, recipe: &str) -> Vec<Vec<u32>> {
     let mut gate = tensor(width / 2);
     b.gate(&out, Activation::Silu, &mut gate).expect("a gate");
     let targets = vec![3; rows.len()];
-    let nll = b.nll(&gate, &targets).expect("likelihoods");
+    let nll = b.nll(&gate, &targets, &[]).expect("likelihoods");
     vec![
         bits(&y.data),
         bits(&q.data),
@@ -71,7 +71,7 @@ fn pass(b: &CpuBackend, recipe: &str) -> Vec<Vec<u32>> {
         nll.iter()
             .map(|x| (x.to_bits() >> 32) as u32 ^ x.to_bits() as u32)
             .collect(),
-        b.argmax(&gate).expect("choices"),
+        b.argmax(&gate, &[]).expect("choices"),
     ]
 }
 

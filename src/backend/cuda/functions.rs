@@ -15,13 +15,14 @@ use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 34] = [
+const NAMES: [&str; 35] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
     "rotary",
     "rms_norm_add",
     "scale",
+    "soft_cap",
     "gate",
     "gather",
     "columns",

@@ -5,7 +5,7 @@ use super::cache::{CacheRoom, CudaCache};
 use super::device::{Purpose, launch};
 use super::product::Finish;
 use super::recording::Layers;
-use super::tensor::{CudaTensor, CudaVector, CudaWeight, blocks, format_of, int};
+use super::tensor::{CudaTensor, CudaVector, CudaWeight, format_of, int};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
     Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination,
@@ -159,23 +159,17 @@ impl Backend for CudaBackend {
         self.start_scale(x, factor)
     }
 
+    fn soft_cap(&self, x: &mut CudaTensor, cap: f32) -> Result<(), BackendError> {
+        self.start_soft_cap(x, cap)
+    }
+
     fn rms_norm_heads(
         &self,
         x: &mut CudaTensor,
         weight: &CudaVector,
         eps: f32,
     ) -> Result<(), BackendError> {
-        assert_eq!(x.width % weight.width, 0, "width of whole head vectors");
-        let vectors = x.elements() / weight.width;
-        let (to, by) = (x.changed(&self.kernels)?, weight.data.pointer());
-        let (count, width) = (vectors as i64, int(weight.width));
-        self.kernels
-            .start("rms_norm_heads", blocks(vectors, 8), |function, grid| {
-                // SAFETY: `x` holds `count` vectors as wide as the weight.
-                unsafe {
-                    launch!(self.kernels.device, function, grid, 256, 0; to, by, eps, count, width)
-                }
-            })
+        self.start_norm_heads(x, weight, eps)
     }
 
     fn matmul(
@@ -271,7 +265,7 @@ impl Backend for CudaBackend {
     ) -> Result<(), BackendError> {
         if !heads.rotary[1].half.is_multiple_of(2) {
             // One kernel for all turns pairs of neighbouring elements.
-            let width = (packed.width - q.width) / 2;
+            let width = heads.kv_width(packed.width, q.width);
             let mut k = self.tensor(to.rows.len(), width)?;
             let mut v = self.tensor(to.rows.len(), width)?;
             return project_heads(self, x, heads, to, [packed, q, &mut k, &mut v]);
@@ -341,12 +335,18 @@ impl Backend for CudaBackend {
         self.suppressed.apply(&self.kernels, logits, ids)
     }
 
-    fn argmax(&self, logits: &CudaTensor) -> Result<Vec<u32>, BackendError> {
-        readout::argmax(&self.kernels, logits)
+    fn argmax(&self, logits: &CudaTensor, suppressed: &[u32]) -> Result<Vec<u32>, BackendError> {
+        readout::argmax(&self.kernels, logits, (suppressed, &self.suppressed))
     }
 
-    fn nll(&self, logits: &CudaTensor, targets: &[u32]) -> Result<Vec<f64>, BackendError> {
-        readout::nll(&self.kernels, logits, targets)
+    fn nll(
+        &self,
+        logits: &CudaTensor,
+        targets: &[u32],
+        suppressed: &[u32],
+    ) -> Result<Vec<f64>, BackendError> {
+        let suppressed = (suppressed, &self.suppressed);
+        readout::nll(&self.kernels, logits, targets, suppressed)
     }
 
     fn settle(&self) -> Result<(), BackendError> {

@@ -36,6 +36,7 @@ struct HeadArguments {
     bias: u64,
     q_norm: u64,
     k_norm: u64,
+    v_norm: u64,
     q_table: [u64; 2],
     k_table: [u64; 2],
     q: u64,
@@ -44,6 +45,7 @@ struct HeadArguments {
     heads: i32,
     eps: f32,
     queries: i32,
+    keys_are_values: i32,
     store: StoreArguments,
 }
 
@@ -133,7 +135,8 @@ impl CudaBackend {
             "rows of heads"
         );
         assert!(
-            packed.width == q.width + 2 * kv_width && q.width.is_multiple_of(shape.head_dim),
+            heads.kv_width(packed.width, q.width) == kv_width
+                && q.width.is_multiple_of(shape.head_dim),
             "width of queries, keys and values"
         );
         let [q_table, k_table] = heads.rotary;
@@ -144,14 +147,12 @@ impl CudaBackend {
                 "width of a rotation"
             );
         }
-        let (norms, eps) = heads
-            .norms
-            .map_or((None, 0.0), |(norms, eps)| (Some(norms), eps));
         let known = |vector: Option<&CudaVector>, width: usize| {
             assert!(vector.is_none_or(|v| v.width == width), "width of a vector");
             vector.map_or(0, |vector| vector.data.pointer())
         };
-        let [q_norm, k_norm] = [0, 1].map(|i| known(norms.map(|norms| norms[i]), shape.head_dim));
+        let norms = heads.norms.as_ref();
+        let norm = |vector| known(vector, shape.head_dim);
         let bias = known(heads.bias, packed.width);
         let furthest = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
         let covers = |table: &RotaryTable| furthest * turned <= table.cos.len();
@@ -166,21 +167,23 @@ impl CudaBackend {
         let arguments = HeadArguments {
             packed: held.pointer,
             bias,
-            q_norm,
-            k_norm,
+            q_norm: norm(norms.map(|norms| norms.q)),
+            k_norm: norm(norms.map(|norms| norms.k)),
+            v_norm: norm(norms.and_then(|norms| norms.v)),
             q_table: q_table.addresses(),
             k_table: k_table.addresses(),
             q: target.pointer,
             format: held.format as i32,
             q_format: target.format as i32,
             heads: int(q.width / shape.head_dim),
-            eps,
+            eps: norms.map_or(0.0, |norms| norms.eps),
+            keys_are_values: i32::from(heads.keys_are_values),
             queries: cache
                 .query_format(layer)
                 .map_or(0, |format| Format::from(format) as i32),
             store: self.store_arguments(cache, layer, rows, [0, 0], turned)?,
         };
-        let vectors = packed.elements() / shape.head_dim;
+        let vectors = rows.len() * (q.width + 2 * kv_width) / shape.head_dim;
         kernels.start("split_heads", blocks(vectors, 8), |function, grid| {
             // SAFETY: the tensors have a row for each of `rows`, every row has a page, positions
             // lie within the table.

@@ -41,6 +41,36 @@ impl CudaBackend {
             })
     }
 
+    /// See [`crate::backend::Backend::soft_cap`].
+    pub(super) fn start_soft_cap(&self, x: &mut CudaTensor, cap: f32) -> Result<(), BackendError> {
+        let (to, elements) = (x.changed(&self.kernels)?, x.elements() as i64);
+        self.kernels
+            .start("soft_cap", blocks(x.elements(), 256), |function, grid| {
+                // SAFETY: `x` has `elements` elements.
+                unsafe { launch!(self.kernels.device, function, grid, 256, 0; to, cap, elements) }
+            })
+    }
+
+    /// See [`crate::backend::Backend::rms_norm_heads`].
+    pub(super) fn start_norm_heads(
+        &self,
+        x: &mut CudaTensor,
+        weight: &CudaVector,
+        eps: f32,
+    ) -> Result<(), BackendError> {
+        assert_eq!(x.width % weight.width, 0, "width of whole head vectors");
+        let vectors = x.elements() / weight.width;
+        let (to, by) = (x.changed(&self.kernels)?, weight.data.pointer());
+        let (count, width) = (vectors as i64, int(weight.width));
+        self.kernels
+            .start("rms_norm_heads", blocks(vectors, 8), |function, grid| {
+                // SAFETY: `x` holds `count` vectors as wide as the weight.
+                unsafe {
+                    launch!(self.kernels.device, function, grid, 256, 0; to, by, eps, count, width)
+                }
+            })
+    }
+
     /// See [`crate::backend::Backend::rotary`].
     pub(super) fn start_rotary(
         &self,

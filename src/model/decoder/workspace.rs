@@ -38,7 +38,8 @@ pub struct Workspace<B: Backend> {
 
 /// Head vectors of one shape.
 pub(super) struct HeadTensors<B: Backend> {
-    /// Queries, keys and values side by side, `[rows, (heads + 2 * kv_heads) * head_dim]`.
+    /// Queries, keys and values side by side, `[rows, (heads + 2 * kv_heads) * head_dim]`; keys
+    /// alone where values are computed from them.
     pub packed: B::Tensor,
     /// Queries, `[rows, heads * head_dim]`.
     pub q: B::Tensor,
@@ -90,11 +91,11 @@ impl<B: Backend> Workspace<B> {
         let tensor = |width: usize| backend.tensor(1, width);
         let attends = |layer: &LayerConfig| layer.recurrent.is_none();
         let widths =
-            |layer: &LayerConfig| attends(layer).then(|| (layer.q_width(), layer.kv_width()));
+            |layer: &LayerConfig| attends(layer).then(|| (layer.q_width(), layer.projected_width()));
         let (shapes, heads_of) = distinct(&config.layers, widths);
-        let heads = shapes.into_iter().map(|(queries, keys)| {
+        let heads = shapes.into_iter().map(|(queries, projected)| {
             Ok(HeadTensors {
-                packed: tensor(queries + 2 * keys)?,
+                packed: tensor(projected)?,
                 q: tensor(queries)?,
                 attended: tensor(queries)?,
                 gate: config.attention_gate.then(|| tensor(queries)).transpose()?,

@@ -276,15 +276,17 @@ KERNEL(256) store(Store s) {
   store_vector<2>(s, which, row, head, lane, load_vector<2>(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, s.turned, lane));
 }
 
-// Queries, keys and values side by side, [rows, (heads + 2 * kv_heads) * head_dim] in `format`.
+// Queries, keys and values side by side, [rows, (heads + 2 * kv_heads) * head_dim] in `format`; without
+// values where keys are values.
 struct Heads {
   const void* packed; const float* bias;            // null for none
-  const float* q_norm; const float* k_norm;         // [head_dim], null for none
+  const float* q_norm; const float* k_norm; const float* v_norm;  // [head_dim], null for none
   const float* q_cos; const float* q_sin;           // [positions, turned], for queries
   const float* k_cos; const float* k_sin;           // and for keys
   void* q;                                          // [rows, heads * head_dim] in q_format
   int format, q_format, heads; float eps;
   int queries;                                      // one-byte format that queries pass through, or 0
+  int keys_are_values;                              // values are not packed: they are what keys were
   Store store;
 };
 
@@ -293,17 +295,16 @@ template <int COUNT> DEV void split_vector(const Heads& h, int format, int q_for
   int item = blockIdx.x * 8 + (threadIdx.x >> 5), row = item / across, head = item - row * across;
   if (row >= h.store.row_count) return;
   bool is_query = head < h.heads, is_value = head >= h.heads + h.store.kv_heads;
-  HeadVector<COUNT> v = load_vector<COUNT>(h.packed, format, (i64)item * dim, half, turned, lane);
+  // Where it is packed.
+  int place = is_value && h.keys_are_values ? head - h.store.kv_heads : head;
+  i64 first = (i64)row * (across - (h.keys_are_values ? h.store.kv_heads : 0)) + place;
+  HeadVector<COUNT> v = load_vector<COUNT>(h.packed, format, first * dim, half, turned, lane);
   if (h.bias) {
-    HeadVector<COUNT> b = load_vector<COUNT>(h.bias, FORMAT_F32, head * dim, half, turned, lane);
+    HeadVector<COUNT> b = load_vector<COUNT>(h.bias, FORMAT_F32, place * dim, half, turned, lane);
 #pragma unroll
     for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] += b.x[i >> 2][i & 3];
   }
-  if (is_value) {
-    store_vector(h.store, 1, row, head - h.heads - h.store.kv_heads, lane, v);
-    return;
-  }
-  const float* norm = is_query ? h.q_norm : h.k_norm;
+  const float* norm = is_query ? h.q_norm : is_value ? h.v_norm : h.k_norm;
   if (norm) {
     float sum = 0.f;
 #pragma unroll
@@ -312,6 +313,10 @@ template <int COUNT> DEV void split_vector(const Heads& h, int format, int q_for
     HeadVector<COUNT> w = load_vector<COUNT>(norm, FORMAT_F32, 0, half, turned, lane);
 #pragma unroll
     for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] = v.x[i >> 2][i & 3] * inverse * w.x[i >> 2][i & 3];
+  }
+  if (is_value) {
+    store_vector(h.store, 1, row, head - h.heads - h.store.kv_heads, lane, v);
+    return;
   }
   i64 angle = (i64)h.store.rows[row].y * turned;
   const float* cos = is_query ? h.q_cos : h.k_cos;
