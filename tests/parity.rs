@@ -16,8 +16,10 @@ use kvassay::recipe::Recipe;
 use support::fixture::{self, Expected};
 use support::oracle::Oracle;
 
-const MODELS: [&str; 14] = [
+const MODELS: [&str; 16] = [
     "gemma3",
+    "gemma4",
+    "gemma4-whole",
     "llama",
     "llama-linear",
     "llama-llama3",

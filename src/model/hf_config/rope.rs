@@ -110,6 +110,7 @@ pub(crate) fn check_ropes(path: &str, what: &str, config: &ModelConfig) -> Resul
     let head_dims = config
         .layers
         .iter()
+        .filter(|layer| layer.recurrent.is_none())
         .map(|layer| (layer.rope, layer.head_dim));
     for (at, head_dim) in head_dims.collect::<std::collections::BTreeSet<_>>() {
         let rope = &config.ropes[at];
