@@ -209,7 +209,11 @@ fn what_is_not_applied_is_refused_by_name() {
         read.map_err(|error| error.to_string())
     };
     for (model, changes, what) in [
-        ("gemma4", json!({"num_kv_shared_layers": 2}), "num_kv_shared_layers = 2"),
+        (
+            "gemma4",
+            json!({"num_kv_shared_layers": 2}),
+            "num_kv_shared_layers = 2",
+        ),
         (
             "gemma4",
             json!({"hidden_size_per_layer_input": 256}),
@@ -246,9 +250,15 @@ fn what_is_not_applied_is_refused_by_name() {
         assert!(error.contains(&expected), "{error} for {expected}");
     }
     for (changes, what) in [
-        (json!({"per_layer_config": {"4": {"head_dim": 8}}}), "per_layer_config"),
+        (
+            json!({"per_layer_config": {"4": {"head_dim": 8}}}),
+            "per_layer_config",
+        ),
         (json!({"per_layer_config": {"1": 3}}), "settings of a layer"),
-        (json!({"per_layer_config": {"1": {"head_dim": 0}}}), "head_dim"),
+        (
+            json!({"per_layer_config": {"1": {"head_dim": 0}}}),
+            "head_dim",
+        ),
         (
             json!({"rope_parameters": {"full_attention": {"rope_type": "default",
                 "rope_theta": 10.0}}}),
@@ -261,10 +271,16 @@ fn what_is_not_applied_is_refused_by_name() {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}),
             "0 pairs of a head vector of 32 that turn",
         ),
-        (json!({"final_logit_softcapping": -1.0}), "final_logit_softcapping"),
+        (
+            json!({"final_logit_softcapping": -1.0}),
+            "final_logit_softcapping",
+        ),
     ] {
         let error = read("gemma4", changes).unwrap_err();
-        assert!(error.contains(what) && error.contains("expected"), "{error} for {what}");
+        assert!(
+            error.contains(what) && error.contains("expected"),
+            "{error} for {what}"
+        );
     }
     // The last layer sees all tokens, whatever the list says; heads are those of configs that name
     // them by kind.

@@ -73,7 +73,11 @@ pub fn project_heads<B: Backend>(
     let (queries, keys) = (backend.width(q), backend.width(k));
     backend.columns(packed, 0, q)?;
     backend.columns(packed, queries, k)?;
-    let first_value = if heads.keys_are_values { queries } else { queries + keys };
+    let first_value = if heads.keys_are_values {
+        queries
+    } else {
+        queries + keys
+    };
     backend.columns(packed, first_value, v)?;
     if let Some(norms) = &heads.norms {
         backend.rms_norm_heads(q, norms.q, norms.eps)?;

@@ -129,7 +129,9 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         value_norm: family == Family::Gemma4,
         layer_scalars: family == Family::Gemma4,
         logit_cap: match gemma {
-            true => fields.positive("final_logit_softcapping")?.map(|cap| cap as f32),
+            true => fields
+                .positive("final_logit_softcapping")?
+                .map(|cap| cap as f32),
             false => None,
         },
         activation,

@@ -88,7 +88,10 @@ mod tests {
                 relative = relative.max(error / exact.abs());
             }
         }
-        assert!(absolute < 2e-7 && relative < 1e-6, "{absolute:e} {relative:e}");
+        assert!(
+            absolute < 2e-7 && relative < 1e-6,
+            "{absolute:e} {relative:e}"
+        );
         assert_eq!([tanh(0.0), tanh(1e30), tanh(-1e30)], [0.0, 1.0, -1.0]);
         assert!(tanh(f32::NAN).is_nan());
     }

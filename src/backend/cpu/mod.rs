@@ -32,8 +32,8 @@ pub use machine::claim_thread;
 use machine::instructions;
 pub use product::CpuWeight;
 use product::{Finish, Product};
-use readout::Logits;
 use pulp::Arch;
+use readout::Logits;
 pub use tensor::CpuTensor;
 use tensor::float_bytes;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::backend::conformance::{self, Shape, Tolerance, bits, noise, span};
+use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
 use crate::recipe::NativeDtype;
 
 /// Every instruction set of this machine, the widest first.
@@ -14,6 +14,16 @@ fn instruction_sets() -> Vec<Arch> {
 #[test]
 fn the_cpu_passes_the_conformance_suite() {
     conformance::suite(&CpuBackend::new(), Tolerance::of_f32(4e-6));
+}
+
+#[test]
+fn the_cpu_attends_to_wide_heads() {
+    let suite = Suite {
+        backend: &CpuBackend::new(),
+        tolerance: Tolerance::of_f32(4e-6),
+        native_queries: false,
+    };
+    suite.wide_heads(true);
 }
 
 /// Bits of one pass through every operation.

@@ -15,7 +15,7 @@ use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
 /// Everything in the files beside attention's.
-const NAMES: [&str; 35] = [
+const NAMES: [&str; 38] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
@@ -35,8 +35,11 @@ const NAMES: [&str; 35] = [
     "product_few",
     "compare",
     "store",
+    "store_wide",
     "split_heads",
+    "split_heads_wide",
     "round_queries",
+    "round_queries_wide",
     "slot_totals",
     "slot_absmax",
     "find_runs",

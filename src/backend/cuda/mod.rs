@@ -38,7 +38,7 @@ use std::rc::Rc;
 use super::storage::{self, Side};
 use super::{BackendError, TensorData};
 use attention::Partials;
-pub use cache::{CudaCache, has_head_dim};
+pub use cache::{CudaCache, LARGEST_HEAD_DIM, has_head_dim};
 pub use device::Purpose;
 use device::{Buffer, Device, PURPOSES, launch};
 pub use functions::Expected;

@@ -49,6 +49,11 @@ struct HeadArguments {
     store: StoreArguments,
 }
 
+/// The kernel for head vectors of `head_dim` elements: the second one takes those above 256.
+fn of_width([usual, wide]: [&'static str; 2], head_dim: usize) -> &'static str {
+    if head_dim > 256 { wide } else { usual }
+}
+
 /// Elements that a block of the gate takes of a row.
 const GATE_PART: usize = 2048;
 
@@ -111,8 +116,9 @@ impl CudaBackend {
             shape.head_dim / 2,
         )?;
         let vectors = rows.len() * 2 * shape.kv_heads;
+        let kernel = of_width(["store", "store_wide"], shape.head_dim);
         self.kernels
-            .start("store", blocks(vectors, 8), |function, grid| {
+            .start(kernel, blocks(vectors, 8), |function, grid| {
                 // SAFETY: every row has a page; keys and values have a row each.
                 unsafe { launch!(self.kernels.device, function, grid, 256, 0; arguments) }
             })
@@ -184,7 +190,8 @@ impl CudaBackend {
             store: self.store_arguments(cache, layer, rows, [0, 0], turned)?,
         };
         let vectors = rows.len() * (q.width + 2 * kv_width) / shape.head_dim;
-        kernels.start("split_heads", blocks(vectors, 8), |function, grid| {
+        let kernel = of_width(["split_heads", "split_heads_wide"], shape.head_dim);
+        kernels.start(kernel, blocks(vectors, 8), |function, grid| {
             // SAFETY: the tensors have a row for each of `rows`, every row has a page, positions
             // lie within the table.
             unsafe { launch!(kernels.device, function, grid, 256, 0; arguments) }
@@ -203,8 +210,9 @@ impl CudaBackend {
         let (to, count) = (q.changed(&self.kernels)?, vectors as i64);
         let (width, format) = (int(head_dim), format as i32);
         let device = &self.kernels.device;
+        let kernel = of_width(["round_queries", "round_queries_wide"], head_dim);
         self.kernels
-            .start("round_queries", blocks(vectors, 8), |function, grid| {
+            .start(kernel, blocks(vectors, 8), |function, grid| {
                 // SAFETY: `q` holds `count` vectors of `width` elements.
                 unsafe { launch!(device, function, grid, 256, 0; to, count, width, format) }
             })

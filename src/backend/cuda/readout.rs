@@ -147,7 +147,9 @@ pub fn nll(
     let (targets, to) = (targets.pointer(), out.pointer());
     let grid = (logits.rows as u32, 1, 1);
     // SAFETY: one result per row, targets lie within rows.
-    unsafe { launch!(device, kernels.get("nll")?, grid, 256, 0; from, width, targets, at, count, to) }?;
+    unsafe {
+        launch!(device, kernels.get("nll")?, grid, 256, 0; from, width, targets, at, count, to)
+    }?;
     let found: Vec<Likelihood> = out.read(logits.rows)?;
     let value = |(row, likelihood): (usize, Likelihood)| {
         likelihood.found.check(row, ids)?;

@@ -90,8 +90,9 @@ impl<B: Backend> Workspace<B> {
     pub fn new(backend: &B, config: &ModelConfig) -> Result<Self, BackendError> {
         let tensor = |width: usize| backend.tensor(1, width);
         let attends = |layer: &LayerConfig| layer.recurrent.is_none();
-        let widths =
-            |layer: &LayerConfig| attends(layer).then(|| (layer.q_width(), layer.projected_width()));
+        let widths = |layer: &LayerConfig| {
+            attends(layer).then(|| (layer.q_width(), layer.projected_width()))
+        };
         let (shapes, heads_of) = distinct(&config.layers, widths);
         let heads = shapes.into_iter().map(|(queries, projected)| {
             Ok(HeadTensors {

@@ -80,7 +80,11 @@ fn named_layers(
     for key in named.names() {
         let index = key.parse().ok().filter(|&index: &usize| index < count);
         let index = index.ok_or_else(|| {
-            fields.wrong(name, format!("layer `{key}`"), format!("0 to {}", count - 1))
+            fields.wrong(
+                name,
+                format!("layer `{key}`"),
+                format!("0 to {}", count - 1),
+            )
         })?;
         let wrong = |value: &Value| named.wrong(key, short(value), "settings of a layer");
         let own = match named.object(key) {

@@ -87,7 +87,9 @@ fn window(
         _ => Some(true),
     };
     match switch {
-        None if is_asked(fields, "sliding_window") => return Err(fields.unsupported("sliding_window")),
+        None if is_asked(fields, "sliding_window") => {
+            return Err(fields.unsupported("sliding_window"));
+        }
         None | Some(false) => return Ok(None),
         Some(true) => {}
     }

@@ -67,7 +67,8 @@ struct Store {
 // neighbouring elements (x[i][0], x[i][1]) and two others (x[i][2], x[i][3]), which rotary turns
 // against each other where p < `turned`: elements p and p + turned. The others follow in the same
 // way behind those, so that all p below half a vector make up the whole. Zeros where p lies beyond.
-// One suffices up to 128 elements, two up to 256.
+// One suffices up to 128 elements, two up to 256, four up to 512: kernels of these are apart, as they take
+// more registers and shared memory.
 template <int COUNT> struct HeadVector { float x[COUNT][4]; };
 
 // The places of a lane's pairs; `turned`, an even number, is half of the elements that are rotated.
@@ -150,7 +151,7 @@ DEV u32 store_groups(const Store& s, int format, const float* x, u8* to, int lan
 }
 
 // A head vector in shared memory, element after element; a row per warp of a block.
-template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, float (*rows)[256], int half, int turned, int lane) {
+template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, float (*rows)[COUNT > 2 ? 512 : 256], int half, int turned, int lane) {
   float* to = rows[threadIdx.x >> 5];
   __syncwarp();
 #pragma unroll
@@ -164,7 +165,7 @@ template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, 
 
 // Stores a head vector of one side (0: keys, 1: values).
 template <int COUNT> DEV void store_vector(const Store& s, int which, int row, int head, int lane, const HeadVector<COUNT>& v) {
-  __shared__ float rows[8][256];
+  __shared__ float rows[8][COUNT > 2 ? 512 : 256];
   const Side side = which ? s.side[1] : s.side[0];  // an index would move both to memory
   int2 place = s.rows[row];
   Page page = s.table[(i64)place.x * s.max_pages + place.y / PAGE];
@@ -249,15 +250,14 @@ template <int COUNT> DEV void round_vector(int format, HeadVector<COUNT>& v) {
   }
 }
 
-// Passes head vectors through a one-byte format, in place. A warp per head vector.
-KERNEL(256) round_queries(float* x, i64 vectors, int head_dim, int format) {
+template <int COUNT> DEV void round_vectors(float* x, i64 vectors, int head_dim, int format) {
   i64 item = (i64)blockIdx.x * 8 + (threadIdx.x >> 5);
   int lane = threadIdx.x & 31, half = head_dim / 2;
   if (item >= vectors) return;
-  HeadVector<2> v = load_vector<2>(x, FORMAT_F32, item * head_dim, half, half, lane);
+  HeadVector<COUNT> v = load_vector<COUNT>(x, FORMAT_F32, item * head_dim, half, half, lane);
   round_vector(format, v);
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < COUNT; i++) {
     int p = 2 * lane + 64 * i;
     if (p >= half) continue;
     put2(x, FORMAT_F32, item * head_dim + p, v.x[i][0], v.x[i][1]);
@@ -265,16 +265,22 @@ KERNEL(256) round_queries(float* x, i64 vectors, int head_dim, int format) {
   }
 }
 
-// A warp per head vector; grid: (row, side, head) / 8.
-KERNEL(256) store(Store s) {
+// Passes head vectors through a one-byte format, in place. A warp per head vector.
+KERNEL(256) round_queries(float* x, i64 vectors, int head_dim, int format) { round_vectors<2>(x, vectors, head_dim, format); }
+KERNEL(256) round_queries_wide(float* x, i64 vectors, int head_dim, int format) { round_vectors<4>(x, vectors, head_dim, format); }
+
+template <int COUNT> DEV void store_heads(const Store& s) {
   i64 item = (i64)blockIdx.x * 8 + (threadIdx.x >> 5);
   int lane = threadIdx.x & 31, head = (int)(item % s.kv_heads);
   item /= s.kv_heads;
   int which = (int)(item & 1), row = (int)(item >> 1);
   if (row >= s.row_count) return;
   i64 at = ((i64)row * s.kv_heads + head) * s.head_dim;
-  store_vector<2>(s, which, row, head, lane, load_vector<2>(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, s.turned, lane));
+  store_vector<COUNT>(s, which, row, head, lane, load_vector<COUNT>(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, s.turned, lane));
 }
+// A warp per head vector; grid: (row, side, head) / 8.
+KERNEL(256) store(Store s) { store_heads<2>(s); }
+KERNEL(256) store_wide(Store s) { store_heads<4>(s); }
 
 // Queries, keys and values side by side, [rows, (heads + 2 * kv_heads) * head_dim] in `format`; without
 // values where keys are values.
@@ -357,6 +363,7 @@ KERNEL(256) split_heads(Heads h) {
   else if (alike && h.format == FORMAT_BF16) split_vector<1>(h, FORMAT_BF16, FORMAT_BF16);
   else split_vector<1>(h, h.format, h.q_format);
 }
+KERNEL(256) split_heads_wide(Heads h) { split_vector<4>(h, h.format, h.q_format); }
 
 struct Slot {
   const Page* table;      // the slot's pages
