@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use support::fixture::{self, Expected};
 use support::oracle::Oracle;
 
-const NAMES: [&str; 2] = ["gemma4", "gemma4-whole"];
+const NAMES: [&str; 3] = ["gemma4", "gemma4-whole", "gemma4-experts"];
 
 fn layout(config: &ModelConfig, recipe: &str, absmax: &[LayerAbsmax]) -> CacheLayout {
     let recipe = Recipe::parse(recipe).unwrap();
@@ -146,7 +146,7 @@ fn layers_of_both_kinds_are_read() {
         let path = fixture::folder(name).join("config.json");
         kvassay::model::read_config(&path).unwrap()
     };
-    let [text, whole] = NAMES.map(read);
+    let [text, whole, experts] = NAMES.map(read);
     let heads = |config: &ModelConfig| -> Vec<(usize, usize, Option<usize>, bool)> {
         let layers = config.layers.iter();
         let of = layers.map(|l| (l.kv_heads, l.head_dim, l.window, l.keys_are_values));

@@ -16,9 +16,10 @@ use kvassay::recipe::Recipe;
 use support::fixture::{self, Expected};
 use support::oracle::Oracle;
 
-const MODELS: [&str; 16] = [
+const MODELS: [&str; 19] = [
     "gemma3",
     "gemma4",
+    "gemma4-experts",
     "gemma4-whole",
     "llama",
     "llama-linear",
@@ -33,6 +34,8 @@ const MODELS: [&str; 16] = [
     "qwen3-window",
     "qwen3_5",
     "qwen3_5-whole",
+    "qwen3_moe",
+    "qwen3_moe-mixed",
 ];
 
 /// The same decoder with weights that are stored as codes (`fixtures/parity/make_quantised.py`).

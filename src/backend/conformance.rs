@@ -3,6 +3,7 @@
 //! A backend's tests call [`suite`]; the checks know nothing of the backend but its trait.
 
 mod attention;
+mod experts;
 mod invariance;
 mod oracle;
 mod projections;
@@ -65,6 +66,7 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     suite.storage();
     suite.attention();
     suite.projections();
+    suite.experts();
     suite.recurrent();
     suite.repeats();
 }

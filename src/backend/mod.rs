@@ -9,6 +9,8 @@ mod conformance;
 pub mod cpu;
 pub mod cuda;
 mod data;
+mod error;
+mod experts;
 mod ledger;
 mod meter;
 mod projections;
@@ -17,6 +19,8 @@ mod storage;
 pub mod timing;
 
 pub use data::{Activation, CacheLayer, CacheLayout, CacheRow, LayerPass, RotaryTable, TensorData};
+pub use error::BackendError;
+pub use experts::{ExpertWeights, RoutingRule, cannot_route};
 pub use ledger::{Held, Ledger, PURPOSES, Purpose};
 pub use meter::{Gauge, Meter};
 
@@ -26,30 +30,10 @@ pub use projections::{
 };
 pub use recurrent::{DeltaRule, LENGTH_EPSILON, RecurrentLayer, cannot_cut};
 
-/// What went wrong in a backend.
-#[derive(Debug, thiserror::Error)]
-pub enum BackendError {
-    /// The backend cannot apply what is asked.
-    #[error("unsupported: {0}")]
-    Unsupported(String),
-    /// The device or an allocation failed.
-    #[error("{0}")]
-    Device(String),
-    /// A number of one row is NaN or infinite where that is not allowed: it concerns the row's
-    /// sequence, not the others.
-    #[error("row {row}: {what}")]
-    NotFinite {
-        /// Row of the tensor.
-        row: usize,
-        /// Which number, what was found and what was expected.
-        what: String,
-    },
-}
-
 /// Operations of the decoder. Tensors are row-major `[rows, width]`; a row is one token.
 ///
 /// Every operation may fail on a device; shapes are the caller's contract and a violation panics.
-pub trait Backend {
+pub trait Backend: Sized {
     /// Activations, `[rows, width]`.
     type Tensor;
     /// Projection weight `[out, in]` in whatever layout the backend multiplies fastest.
@@ -58,6 +42,8 @@ pub trait Backend {
     type Vector;
     /// Physical cache of all layers and slots.
     type Cache;
+    /// Which experts the rows of a pass go to, with what a mixture of experts needs of room.
+    type Routes;
 
     /// Name of the device.
     fn device(&self) -> String;
@@ -85,6 +71,17 @@ pub trait Backend {
         inner: usize,
     ) -> Result<Self::Weight, BackendError> {
         self.weight(concatenated(parts), out, inner)
+    }
+
+    /// Takes over the weights of `experts` experts as one: `parts` are the rows of the first, then
+    /// those of the next, `[out, inner]` together.
+    fn expert_weight(
+        &self,
+        parts: Vec<TensorData>,
+        experts: usize,
+        [out, inner]: [usize; 2],
+    ) -> Result<Self::Weight, BackendError> {
+        self.fused_weight(parts, experts * out, inner)
     }
 
     /// Takes over a norm weight or bias.
@@ -224,10 +221,7 @@ pub trait Backend {
         to: Destination<'_, Self>,
         packed: &mut Self::Tensor,
         q: &mut Self::Tensor,
-    ) -> Result<(), BackendError>
-    where
-        Self: Sized,
-    {
+    ) -> Result<(), BackendError> {
         let width = heads.kv_width(self.width(packed), self.width(q));
         let mut k = self.tensor(to.rows.len(), width)?;
         let mut v = self.tensor(to.rows.len(), width)?;
@@ -258,9 +252,7 @@ pub trait Backend {
         to: Destination<'_, Self>,
         room: &mut Self::Tensor,
         out: &mut Self::Tensor,
-    ) -> Result<(), BackendError>
-    where
-        Self: Sized;
+    ) -> Result<(), BackendError>;
 
     /// `x = x / (1 + exp(-gate))`, both of the same shape.
     fn gate_output(&self, gate: &Self::Tensor, x: &mut Self::Tensor) -> Result<(), BackendError>;
@@ -278,10 +270,7 @@ pub trait Backend {
         state: &mut S,
         _stream: impl Fn(&mut S) -> &mut Self::Tensor,
         run: impl Fn(&mut Self::Cache, &mut S) -> Result<(), BackendError>,
-    ) -> Result<(), BackendError>
-    where
-        Self: Sized,
-    {
+    ) -> Result<(), BackendError> {
         run(cache, state)
     }
 
@@ -293,10 +282,7 @@ pub trait Backend {
         gate: GateProjection<'_, Self>,
         packed: &mut Self::Tensor,
         out: &mut Self::Tensor,
-    ) -> Result<(), BackendError>
-    where
-        Self: Sized,
-    {
+    ) -> Result<(), BackendError> {
         self.matmul(x, gate.weight, gate.bias, packed)?;
         self.gate(packed, gate.activation, out)
     }
@@ -307,6 +293,39 @@ pub trait Backend {
         packed: &Self::Tensor,
         activation: Activation,
         out: &mut Self::Tensor,
+    ) -> Result<(), BackendError>;
+
+    /// No rows yet, of a layer with `experts` experts. Rows and room grow to what is asked for.
+    fn routes(&self, experts: usize) -> Result<Self::Routes, BackendError>;
+
+    /// Chooses the experts of every row by its `logits` (`[rows, experts]`), as [`RoutingRule`]
+    /// says. A row with NaN, or without a finite largest logit, is reported at once, or its weights
+    /// are NaN, which goes on into what is computed from it.
+    fn route(
+        &self,
+        logits: &Self::Tensor,
+        rule: RoutingRule<'_, Self>,
+        routes: &mut Self::Routes,
+    ) -> Result<(), BackendError>;
+
+    /// `out[i] = sum of weight * down(activation(gate) * up)` over the experts of row `i`, with
+    /// gate, up and down the products of [`ExpertWeights`], terms in an order that depends on the
+    /// row alone. `routes` are those of the latest [`Backend::route`], over as many rows.
+    fn mix_experts(
+        &self,
+        x: &Self::Tensor,
+        weights: ExpertWeights<'_, Self>,
+        routes: &mut Self::Routes,
+        out: &mut Self::Tensor,
+    ) -> Result<(), BackendError>;
+
+    /// [`Backend::mix_experts`], added to what `residual` holds.
+    fn mix_experts_add(
+        &self,
+        x: &Self::Tensor,
+        weights: ExpertWeights<'_, Self>,
+        routes: &mut Self::Routes,
+        residual: &mut Self::Tensor,
     ) -> Result<(), BackendError>;
 
     /// `out[i] = x[i][first..]`, as many elements as `out` is wide.

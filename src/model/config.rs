@@ -1,8 +1,11 @@
 //! What a decoder needs to know of a checkpoint's configuration, whatever file it came from.
 
+mod rope;
+
 use crate::backend::{Activation, CacheLayer, RecurrentLayer};
 use crate::recipe::NativeDtype;
 use crate::schema::Geometry;
+pub use rope::{QueryGrowth, Rope, RopeScaling};
 
 /// Model family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +22,8 @@ pub enum Family {
     Mistral,
     /// Ministral 3: Mistral with queries that grow with their position.
     Ministral3,
+    /// Qwen3-MoE: Qwen3 with experts in place of the MLP of some layers or all.
+    Qwen3Moe,
     /// Qwen3.5: Qwen3 with a gate on what attention gives, between recurrent layers.
     Qwen35,
     /// Gemma 3: norms around attention and MLP, scaled embeddings, sliding and global layers.
@@ -34,6 +39,7 @@ impl Family {
             Family::Llama => "llama",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::Qwen3Moe => "qwen3_moe",
             Family::Qwen35 => "qwen3_5",
             Family::Phi3 => "phi3",
             Family::Mistral => "mistral",
@@ -64,6 +70,25 @@ pub struct LayerConfig {
     pub keys_are_values: bool,
     /// The layer has no attention, hence no heads of it, but this.
     pub recurrent: Option<RecurrentLayer>,
+    /// The layer has this in place of its MLP, or beside it.
+    pub experts: Option<ExpertsConfig>,
+}
+
+/// A mixture of experts: gated MLPs, of which every row goes through a few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertsConfig {
+    /// All experts.
+    pub experts: usize,
+    /// Experts that a row goes through.
+    pub chosen: usize,
+    /// Width of each gated MLP.
+    pub intermediate_size: usize,
+    /// The weights of a row's experts sum to 1.
+    pub renormalised: bool,
+    /// Rows go through an MLP of [`ModelConfig::intermediate_size`] as well: what either gives is
+    /// normed and added, router and experts have norms of the residual stream of their own, and the
+    /// weight of every expert is scaled.
+    pub beside_mlp: bool,
 }
 
 impl LayerConfig {
@@ -79,6 +104,7 @@ impl LayerConfig {
             score_divisor: (head_dim as f32).sqrt(),
             keys_are_values: false,
             recurrent: None,
+            experts: None,
         }
     }
 
@@ -128,7 +154,7 @@ pub struct ModelConfig {
     pub layers: Vec<LayerConfig>,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Width of the gated MLP.
+    /// Width of the gated MLP, in layers that have one.
     pub intermediate_size: usize,
     /// Vocabulary entries (rows of the embedding).
     pub vocab_size: usize,
@@ -183,6 +209,15 @@ impl ModelConfig {
         self.layers.iter().map(LayerConfig::cache_layer).collect()
     }
 
+    /// Width of the widest MLP that is no expert; 0 where every layer has experts.
+    pub fn dense_width(&self) -> usize {
+        let mut layers = self.layers.iter();
+        match layers.any(|layer| layer.experts.is_none_or(|experts| experts.beside_mlp)) {
+            true => self.intermediate_size,
+            false => 0,
+        }
+    }
+
     /// Whether any layer keeps a recurrent state.
     pub fn is_recurrent(&self) -> bool {
         self.recurrent_layers().next().is_some()
@@ -202,6 +237,24 @@ impl ModelConfig {
             let some = windows.count();
             notes.push(format!(
                 "{some} of {all} layers see the last {widest} tokens"
+            ));
+        }
+        let experts: Vec<_> = self
+            .layers
+            .iter()
+            .filter_map(|layer| layer.experts)
+            .collect();
+        if let Some(shape) = experts.first() {
+            notes.push(format!(
+                "{} of {all} layers have {} experts, of which a token goes through {}{}",
+                experts.len(),
+                shape.experts,
+                shape.chosen,
+                if shape.beside_mlp {
+                    ", beside an MLP"
+                } else {
+                    ""
+                }
             ));
         }
         let some = self.recurrent_layers().count();
@@ -241,119 +294,4 @@ impl ModelConfig {
             recurrent_layers: self.recurrent_layers().map(u32).collect(),
         }
     }
-}
-
-/// Rotary embedding: non-interleaved halves (`rotate_half`), as Hugging Face stores the weights.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rope {
-    /// Base.
-    pub theta: f64,
-    /// Variant.
-    pub scaling: RopeScaling,
-    /// Part of a head vector that is rotated, from its first element on, above 0 and up to 1.
-    pub partial: f64,
-    /// Multiplies queries by position.
-    pub query_growth: Option<QueryGrowth>,
-}
-
-impl Rope {
-    /// Of whole head vectors.
-    pub fn new(theta: f64, scaling: RopeScaling) -> Self {
-        Rope {
-            theta,
-            scaling,
-            partial: 1.0,
-            query_growth: None,
-        }
-    }
-
-    /// Elements that are rotated of a vector of `head_dim`.
-    pub fn rotated(&self, head_dim: usize) -> usize {
-        (head_dim as f64 * self.partial) as usize
-    }
-
-    /// Pairs of elements of such a vector whose angle depends on the position.
-    pub fn turned_pairs(&self, head_dim: usize) -> usize {
-        match self.scaling {
-            RopeScaling::Proportional { part, .. } => (head_dim as f64 * part / 2.0) as usize,
-            _ => self.rotated(head_dim) / 2,
-        }
-    }
-}
-
-/// Queries at `position` are multiplied by `1 + beta * ln(1 + floor(position / period))` (Llama 4's
-/// attention temperature, which Ministral 3 has as well).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct QueryGrowth {
-    /// Growth per power of e of the period.
-    pub beta: f64,
-    /// Tokens, above 0.
-    pub period: usize,
-}
-
-/// Rotary variants.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RopeScaling {
-    /// Unscaled.
-    Default,
-    /// Positions divided by `factor`.
-    Linear {
-        /// Divisor.
-        factor: f64,
-    },
-    /// Llama 3.1: low frequencies divided, a smooth band between.
-    Llama3 {
-        /// Divisor of low frequencies.
-        factor: f64,
-        /// Lower edge of the band.
-        low_freq_factor: f64,
-        /// Upper edge of the band.
-        high_freq_factor: f64,
-        /// Context before scaling, in tokens.
-        original_context: usize,
-    },
-    /// YaRN.
-    Yarn {
-        /// Extension factor.
-        factor: f64,
-        /// Fast rotations bound.
-        beta_fast: f64,
-        /// Slow rotations bound.
-        beta_slow: f64,
-        /// Context before scaling, in tokens.
-        original_context: usize,
-        /// Multiplier of cos and sin.
-        attention_factor: f64,
-        /// Whether correction bounds are truncated to whole dimensions.
-        truncate: bool,
-    },
-    /// LongRoPE: divisors of every inverse frequency, one list up to the original context and one
-    /// beyond.
-    ///
-    /// The library that writes these files takes the longer list for every token of a pass in which
-    /// any position lies beyond the original context, and computes a sequence that grows over it
-    /// anew. Here a sequence's bits may depend neither on what stands beside it nor on how it came
-    /// about, and its stored keys are final: the model's context decides, as in servers that hold
-    /// that context. A model of a longer context than the original one takes the longer list at
-    /// every position.
-    LongRope {
-        /// `[rotated / 2]`, each above 0.
-        factors: Vec<f32>,
-        /// Multiplier of cos and sin.
-        attention_factor: f64,
-    },
-    /// Divisors of every inverse frequency, as GGUF files carry them in `rope_freqs.weight`:
-    /// `inv_freq[i] = theta^(-2i / head_dim) / factors[i]`.
-    FrequencyFactors {
-        /// `[head_dim / 2]`, each above 0.
-        factors: Vec<f32>,
-    },
-    /// Whole head vectors are paired, but only the first pairs turn, as fast as if all did, and
-    /// positions are divided by `factor`.
-    Proportional {
-        /// Divisor.
-        factor: f64,
-        /// Part of the pairs that turn, above 0 and up to 1.
-        part: f64,
-    },
 }

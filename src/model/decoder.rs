@@ -3,21 +3,24 @@
 //! A pass takes rows (tokens with their slots and positions) of any mixture of sequences, stores
 //! their keys and values, and returns the logits of the rows that are wanted. Families differ only
 //! in optional parts of a layer: biases, norms of heads and of what is added to the residual stream,
-//! gates of attention, windows, and which rotary embedding a layer takes; and in
-//! layers that keep a recurrent state in place of keys and values.
+//! gates of attention, windows, and which rotary embedding a layer takes; in layers that keep a
+//! recurrent state in place of keys and values; and in mixtures of experts in place of the MLP or
+//! beside it.
 
 mod load;
+mod mlp;
 mod workspace;
 
 use crate::backend::{
-    Backend, BackendError, CacheRow, DeltaRule, Destination, GateProjection, HeadNormWeights,
-    HeadProjection, LayerPass,
+    Backend, BackendError, CacheRow, DeltaRule, Destination, HeadNormWeights, HeadProjection,
+    LayerPass,
 };
 
 use super::ModelConfig;
 use super::rotary::RotaryTables;
 
 pub use load::LoadError;
+use mlp::Mlp;
 pub use workspace::Workspace;
 
 /// A model's weights on a backend.
@@ -58,9 +61,7 @@ struct Layer<B: Backend> {
     /// Of what the mixer gives.
     output: Output<B>,
     mlp_norm: B::Vector,
-    /// Rows of gate, up.
-    gate_up: Projection<B>,
-    down: Output<B>,
+    mlp: Mlp<B>,
     /// Multiplies the residual stream at the end.
     scalar: Option<f32>,
 }
@@ -192,7 +193,8 @@ impl<B: Backend> Decoder<B> {
         // Beyond its keys and values, or its state, the last layer matters for the wanted rows only.
         workspace.narrow(&self.backend, &self.config, last, wanted)?;
         let kept: Vec<CacheRow> = wanted.iter().map(|&row| rows[row]).collect();
-        self.finish_layer(last, &kept, cache, workspace)?;
+        self.finish_layer(last, &kept, cache, workspace)
+            .map_err(|error| error.of_rows(wanted))?;
         self.logits(kept.len(), workspace).map(Some)
     }
 
@@ -265,8 +267,8 @@ impl<B: Backend> Decoder<B> {
         backend.project_heads(&ws.normed, &heads, to, &mut room.packed, &mut room.q)
     }
 
-    /// Adds the attention output of the workspace's queries, or what states gave, then the gated
-    /// MLP, to the residual stream.
+    /// Adds the attention output of the workspace's queries, or what states gave, then the MLP
+    /// or experts, to the residual stream.
     fn finish_layer(
         &self,
         index: usize,
@@ -291,27 +293,8 @@ impl<B: Backend> Decoder<B> {
         layer
             .output
             .add_to(backend, mixed, eps, &mut ws.x, &mut ws.branch)?;
-        self.mlp(layer, workspace)
-    }
-
-    /// Adds the gated MLP to the residual stream.
-    fn mlp(&self, layer: &Layer<B>, workspace: &mut Workspace<B>) -> Result<(), BackendError> {
-        let backend = &self.backend;
-        let ws = workspace;
-        let eps = self.config.rms_norm_eps;
         backend.rms_norm(&ws.x, &layer.mlp_norm, eps, &mut ws.normed)?;
-        let Projection { weight, bias } = &layer.gate_up;
-        let gate = GateProjection {
-            weight,
-            bias: bias.as_ref(),
-            activation: self.config.activation,
-        };
-        let (packed, activated) = (&mut ws.packed_gate, &mut ws.activated);
-        backend.project_gated(&ws.normed, gate, packed, activated)?;
-        let x = &ws.activated;
-        layer
-            .down
-            .add_to(backend, x, eps, &mut ws.x, &mut ws.branch)?;
+        layer.mlp.add_to(backend, &self.config, index, ws)?;
         match layer.scalar {
             Some(factor) => backend.scale(&mut ws.x, factor),
             None => Ok(()),

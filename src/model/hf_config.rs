@@ -1,5 +1,6 @@
 //! `config.json` of a Hugging Face checkpoint, with that library's defaults where it has any.
 
+mod experts;
 mod family;
 mod gemma4;
 mod layers;
@@ -101,7 +102,12 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     };
     let hidden_size = fields.required_usize("hidden_size")?;
     let context = or("max_position_embeddings", defaults.context)?;
-    let layers = layer_configs(fields, family, defaults)?;
+    let mut layers = layer_configs(fields, family, defaults)?;
+    match family {
+        Family::Qwen3Moe => experts::add(fields, &mut layers)?,
+        Family::Gemma4 => gemma4::add_experts(fields, &mut layers)?,
+        _ => {}
+    }
     let with_heads = layers.iter().find(|layer| layer.recurrent.is_none());
     let head_dim = with_heads.unwrap_or(&layers[0]).head_dim;
     let attention_bias = fields.bool("attention_bias")?.unwrap_or(false);
@@ -113,7 +119,7 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         family,
         layers,
         hidden_size,
-        intermediate_size: fields.required_usize("intermediate_size")?,
+        intermediate_size: or("intermediate_size", defaults.intermediate_size)?,
         vocab_size: or("vocab_size", defaults.vocab_size)?,
         context,
         rms_norm_eps: fields.positive("rms_norm_eps")?.unwrap_or(defaults.epsilon) as f32,
@@ -121,7 +127,7 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         qkv_bias: attention_bias || family == Family::Qwen2,
         attention_output_bias: attention_bias && family != Family::Qwen2,
         mlp_bias: family == Family::Llama && fields.bool("mlp_bias")?.unwrap_or(false),
-        qk_norm: gemma || matches!(family, Family::Qwen3 | Family::Qwen35),
+        qk_norm: gemma || matches!(family, Family::Qwen3 | Family::Qwen3Moe | Family::Qwen35),
         attention_gate: family == Family::Qwen35,
         fused_projections: family == Family::Phi3,
         output_norms: gemma,
@@ -271,7 +277,12 @@ fn layer_count(fields: Fields<'_>) -> Result<usize, ModelError> {
 fn refuse_unapplied(fields: Fields<'_>, family: Family) -> Result<(), ModelError> {
     let applied: &[&str] = match family {
         Family::Gemma3 => &["final_logit_softcapping"],
-        Family::Gemma4 => &["final_logit_softcapping", "use_bidirectional_attention"],
+        Family::Gemma4 => &[
+            "final_logit_softcapping",
+            "use_bidirectional_attention",
+            "num_experts",
+        ],
+        Family::Qwen3Moe => &experts::COUNTS,
         _ => &[],
     };
     let mut refused = REFUSED.iter().filter(|name| !applied.contains(name));

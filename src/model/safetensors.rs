@@ -1,10 +1,12 @@
 //! Weights of a Hugging Face folder: one safetensors file, or shards with an index.
 
+mod experts;
 mod index;
+mod names;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ::safetensors::tensor::{Dtype, Metadata, SafeTensors};
@@ -20,6 +22,7 @@ use super::quantised::{self, CacheScales, Found, NumberType, Quantisation, Store
 use super::tensors::{self, Shapes};
 use super::{ModelConfig, ModelError, WeightSource};
 use index::{check_file_set, check_single, parse_index, present_files};
+use names::with_asked_names;
 
 /// Index of a sharded checkpoint.
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -35,6 +38,8 @@ pub struct SafetensorsWeights {
     folder: String,
     shards: Vec<Shard>,
     shard_of: BTreeMap<String, usize>,
+    /// Experts that are stored together, by the names of single ones.
+    experts: BTreeMap<String, experts::Part>,
     digests: Vec<FileDigest>,
     quantisation: Option<Quantisation>,
     codes: Found,
@@ -109,11 +114,20 @@ impl SafetensorsWeights {
             folder,
             shards,
             shard_of,
+            experts: BTreeMap::new(),
             digests,
             quantisation,
             codes: Found::default(),
             cache_scales: CacheScales::default(),
         };
+        for name in weights.shard_of.keys() {
+            let shape = weights.stored(name).map_or(&[][..], |stored| stored.shape);
+            let parts = experts::parts(name, shape);
+            // Of experts that are stored twice none is taken: the tensor is left over.
+            if !parts.keys().any(|part| weights.shard_of.contains_key(part)) {
+                weights.experts.extend(parts);
+            }
+        }
         let lookup = |name: &str| weights.stored(name);
         let names = || weights.shard_of.keys().map(String::as_str);
         let scales = quantised::find_cache_scales(names(), &lookup)?;
@@ -127,6 +141,14 @@ impl SafetensorsWeights {
 
     /// A tensor as its file holds it.
     fn stored(&self, name: &str) -> Option<Stored<'_>> {
+        if let Some(part) = self.experts.get(name) {
+            let whole = self.stored(&part.whole)?;
+            return Some(Stored {
+                shape: &part.shape,
+                bytes: part.of(whole.bytes, whole.shape.iter().product()),
+                ..whole
+            });
+        }
         let shard = &self.shards[*self.shard_of.get(name)?];
         let info = shard.metadata.info(name)?;
         let (start, end) = info.data_offsets;
@@ -141,7 +163,9 @@ impl SafetensorsWeights {
     /// The file of a tensor for messages: where it is stored as codes, that of its scales.
     fn path_of(&self, name: &str) -> &str {
         let matrix = self.codes.matrices.get(name);
-        let stored = matrix.map_or(name, |matrix| matrix.scales.as_str());
+        let part = self.experts.get(name);
+        let stored = part.map_or(name, |part| part.whole.as_str());
+        let stored = matrix.map_or(stored, |matrix| matrix.scales.as_str());
         match self.shard_of.get(stored) {
             Some(&shard) => self.shards[shard].file.path(),
             None => &self.folder,
@@ -151,8 +175,13 @@ impl SafetensorsWeights {
     /// Shapes of the weights as they are loaded.
     fn shapes(&self) -> Shapes {
         let mut shapes = Shapes::new();
+        let parts = self.experts.iter();
+        let wholes: BTreeSet<&str> = parts.clone().map(|(_, part)| part.whole.as_str()).collect();
+        shapes.extend(parts.map(|(name, part)| (name.clone(), part.shape.to_vec())));
         for name in self.shard_of.keys() {
-            let is_part = self.codes.parts.contains(name) || self.cache_scales.parts.contains(name);
+            let is_part = self.codes.parts.contains(name)
+                || self.cache_scales.parts.contains(name)
+                || wholes.contains(name.as_str());
             if let (false, Some(stored)) = (is_part, self.stored(name)) {
                 shapes.insert(name.clone(), stored.shape.to_vec());
             }
@@ -206,7 +235,7 @@ impl WeightSource for SafetensorsWeights {
     }
 
     fn contains(&self, name: &str) -> bool {
-        self.shard_of.contains_key(name) || self.codes.matrices.contains_key(name)
+        self.stored(name).is_some() || self.codes.matrices.contains_key(name)
     }
 
     fn element_bytes(&self, name: &str) -> u64 {
@@ -284,38 +313,6 @@ pub(crate) fn read(stored: &Stored<'_>, name: &str) -> Result<TensorData, ModelE
         NumberType::F16 => read_f16(stored.bytes),
         NumberType::Bf16 => read_bf16(stored.bytes),
     })
-}
-
-/// The header with the names by which tensors are asked for.
-fn with_asked_names(file: &FileBytes, metadata: Metadata) -> Result<Metadata, ModelError> {
-    let (mut tensors, mut names) = (Vec::new(), BTreeMap::new());
-    for name in metadata.offset_keys() {
-        let Some(info) = metadata.info(&name) else {
-            continue;
-        };
-        let asked = asked_name(&name);
-        tensors.push((asked.clone(), info.clone()));
-        if let Some(other) = names.insert(asked, name.clone()) {
-            let found = format!("`{other}` and `{name}`");
-            let expected = "one name of a tensor of the text part";
-            return Err(ModelError::invalid(file.path(), "header", found, expected));
-        }
-    }
-    let expected = "a safetensors header that fits the file";
-    Metadata::new(metadata.metadata().clone(), tensors)
-        .map_err(|e| ModelError::invalid(file.path(), "header", e, expected))
-}
-
-/// The name by which a tensor is asked for: in a multimodal checkpoint those of the text part have
-/// a prefix before or behind `model`.
-fn asked_name(name: &str) -> String {
-    if let Some(own) = name.strip_prefix("language_model.") {
-        return own.to_owned();
-    }
-    match name.strip_prefix("model.language_model.") {
-        Some(own) => format!("model.{own}"),
-        None => name.to_owned(),
-    }
 }
 
 /// Refuses a tensor with an element that is NaN or infinite.

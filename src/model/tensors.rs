@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::backend::RecurrentLayer;
 
-use super::{Family, LayerConfig, ModelConfig, ModelError};
+use super::{ExpertsConfig, Family, LayerConfig, ModelConfig, ModelError};
 
 /// Shapes by name.
 pub(crate) type Shapes = BTreeMap<String, Vec<usize>>;
@@ -110,6 +110,72 @@ pub(crate) fn recurrent_tensors(
     ]
 }
 
+/// Names of a mixture of experts.
+pub(crate) struct ExpertNames {
+    /// Of the router, `[experts, hidden_size]`.
+    pub router: &'static str,
+    /// Beginning of those of experts.
+    pub folder: &'static str,
+}
+
+impl ExpertNames {
+    /// Of experts in place of an MLP, or beside it.
+    pub(crate) fn new(shape: ExpertsConfig) -> Self {
+        match shape.beside_mlp {
+            false => ExpertNames {
+                router: "mlp.gate",
+                folder: "mlp.experts",
+            },
+            true => ExpertNames {
+                router: "router.proj",
+                folder: "experts",
+            },
+        }
+    }
+}
+
+/// What experts beside an MLP have of their own.
+pub(crate) mod beside {
+    /// What the router's input is multiplied by, `[hidden_size]`.
+    pub const ROUTER_SCALE: &str = "router.scale";
+    /// What the weight of an expert is multiplied by, `[experts]`.
+    pub const EXPERT_SCALES: &str = "router.per_expert_scale";
+    /// Norm before experts.
+    pub const EXPERT_NORM: &str = "pre_feedforward_layernorm_2.weight";
+    /// Norm on what the MLP gives.
+    pub const MLP_OUTPUT: &str = "post_feedforward_layernorm_1.weight";
+    /// Norm on what experts give.
+    pub const EXPERT_OUTPUT: &str = "post_feedforward_layernorm_2.weight";
+}
+
+/// Names of a layer's router and experts, with their shapes.
+fn expert_tensors(shape: ExpertsConfig, hidden: usize) -> Vec<(String, Vec<usize>)> {
+    let (width, names) = (shape.intermediate_size, ExpertNames::new(shape));
+    let own = |expert: usize| {
+        let parts = [
+            ("gate_proj", vec![width, hidden]),
+            ("up_proj", vec![width, hidden]),
+            ("down_proj", vec![hidden, width]),
+        ];
+        let folder = names.folder;
+        parts.map(|(part, sides)| (format!("{folder}.{expert}.{part}.weight"), sides))
+    };
+    let mut tensors: Vec<_> = (0..shape.experts).flat_map(own).collect();
+    let router = format!("{}.weight", names.router);
+    tensors.push((router, vec![shape.experts, hidden]));
+    if shape.beside_mlp {
+        tensors.push((beside::EXPERT_SCALES.to_owned(), vec![shape.experts]));
+        let of_stream = [
+            beside::ROUTER_SCALE,
+            beside::EXPERT_NORM,
+            beside::MLP_OUTPUT,
+            beside::EXPERT_OUTPUT,
+        ];
+        tensors.extend(of_stream.map(|name| (name.to_owned(), vec![hidden])));
+    }
+    tensors
+}
+
 fn layer_tensors(config: &ModelConfig, layer: &LayerConfig) -> Vec<(String, Vec<usize>)> {
     let hidden = config.hidden_size;
     let norms = Norms::new(config);
@@ -124,11 +190,15 @@ fn layer_tensors(config: &ModelConfig, layer: &LayerConfig) -> Vec<(String, Vec<
         tensors.push((LAYER_SCALAR.to_owned(), vec![1]));
     }
     let Projections { heads, gate_up } = Projections::new(config, layer);
-    let mlp = config.intermediate_size;
-    let mut projections = vec![
-        ("mlp", gate_up, hidden, config.mlp_bias),
-        ("mlp", vec![("down_proj", hidden)], mlp, config.mlp_bias),
-    ];
+    let mut projections = Vec::new();
+    if let Some(shape) = layer.experts {
+        tensors.extend(expert_tensors(shape, hidden));
+    }
+    if layer.experts.is_none_or(|shape| shape.beside_mlp) {
+        let (width, bias) = (config.intermediate_size, config.mlp_bias);
+        projections.push(("mlp", gate_up, hidden, bias));
+        projections.push(("mlp", vec![("down_proj", hidden)], width, bias));
+    }
     if let Some(shape) = &layer.recurrent {
         let named = |(name, shape)| (format!("linear_attn.{name}"), shape);
         tensors.extend(recurrent_tensors(shape, hidden).map(named));

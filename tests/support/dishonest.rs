@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use kvassay::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination, Meter,
-    RotaryTable, TensorData,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination,
+    ExpertWeights, Meter, RotaryTable, RoutingRule, TensorData,
 };
 use kvassay::recipe::Recipe;
 use kvassay::schema::{KvTotals, LayerAbsmax};
@@ -65,11 +65,21 @@ impl<B> Dishonest<B> {
 
 type Done = Result<(), BackendError>;
 
+/// The same weights for the backend below.
+fn own<B: Backend>(weights: ExpertWeights<'_, Dishonest<B>>) -> ExpertWeights<'_, B> {
+    ExpertWeights {
+        gate_up: weights.gate_up,
+        down: weights.down,
+        activation: weights.activation,
+    }
+}
+
 impl<B: Backend> Backend for Dishonest<B> {
     type Tensor = B::Tensor;
     type Weight = B::Weight;
     type Vector = B::Vector;
     type Cache = B::Cache;
+    type Routes = B::Routes;
 
     fn cache(&self, layout: &CacheLayout) -> Result<B::Cache, BackendError> {
         self.slots.set(layout.slots);
@@ -227,6 +237,45 @@ impl<B: Backend> Backend for Dishonest<B> {
             rows: to.rows,
         };
         self.inner.recur(packed, rule, to, room, out)
+    }
+
+    fn routes(&self, experts: usize) -> Result<B::Routes, BackendError> {
+        self.inner.routes(experts)
+    }
+
+    fn route(
+        &self,
+        logits: &B::Tensor,
+        rule: RoutingRule<'_, Self>,
+        routes: &mut B::Routes,
+    ) -> Done {
+        let rule = RoutingRule {
+            chosen: rule.chosen,
+            renormalised: rule.renormalised,
+            scales: rule.scales,
+        };
+        self.inner.route(logits, rule, routes)
+    }
+
+    fn mix_experts(
+        &self,
+        x: &B::Tensor,
+        weights: ExpertWeights<'_, Self>,
+        routes: &mut B::Routes,
+        out: &mut B::Tensor,
+    ) -> Done {
+        self.inner.mix_experts(x, own(weights), routes, out)
+    }
+
+    fn mix_experts_add(
+        &self,
+        x: &B::Tensor,
+        weights: ExpertWeights<'_, Self>,
+        routes: &mut B::Routes,
+        residual: &mut B::Tensor,
+    ) -> Done {
+        self.inner
+            .mix_experts_add(x, own(weights), routes, residual)
     }
 
     fn gate_output(&self, gate: &B::Tensor, x: &mut B::Tensor) -> Done {

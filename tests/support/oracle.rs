@@ -3,11 +3,12 @@
 //! It is an oracle for the decoder and the engine. Nothing in it is shared with a real backend
 //! but the conversion rules of stored formats.
 
+mod experts;
 mod recurrent;
 
 use kvassay::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination, Meter,
-    RotaryTable, TensorData, cannot_cut,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination,
+    ExpertWeights, Meter, RotaryTable, RoutingRule, TensorData, cannot_cut,
 };
 use kvassay::recipe::float8::{dequantise, quantise, saturates, scale_from_absmax};
 use kvassay::recipe::int4::Parameters;
@@ -198,6 +199,7 @@ impl Backend for Oracle {
     type Weight = Matrix;
     type Vector = Vec<f32>;
     type Cache = OracleCache;
+    type Routes = experts::Routes;
 
     fn device(&self) -> String {
         "oracle".to_owned()
@@ -495,6 +497,46 @@ impl Backend for Oracle {
             let state = &mut to.cache.states[row.slot][to.layer];
             let o = state.advance(&shape, &rule, *row, packed.row(index), round);
             out.data.extend(o);
+        }
+        Ok(())
+    }
+
+    fn routes(&self, _: usize) -> Result<experts::Routes, BackendError> {
+        Ok(experts::Routes::default())
+    }
+
+    fn route(
+        &self,
+        logits: &Matrix,
+        rule: RoutingRule<'_, Self>,
+        routes: &mut experts::Routes,
+    ) -> Result<(), BackendError> {
+        experts::route(logits, rule, routes)
+    }
+
+    fn mix_experts(
+        &self,
+        x: &Matrix,
+        weights: ExpertWeights<'_, Self>,
+        routes: &mut experts::Routes,
+        out: &mut Matrix,
+    ) -> Result<(), BackendError> {
+        assert_eq!((out.rows, out.width), (x.rows, x.width));
+        out.data = experts::mix(self, x, weights, routes)?;
+        Ok(())
+    }
+
+    fn mix_experts_add(
+        &self,
+        x: &Matrix,
+        weights: ExpertWeights<'_, Self>,
+        routes: &mut experts::Routes,
+        residual: &mut Matrix,
+    ) -> Result<(), BackendError> {
+        assert_eq!((residual.rows, residual.width), (x.rows, x.width));
+        let sum = experts::mix(self, x, weights, routes)?;
+        for (residual, term) in residual.data.iter_mut().zip(sum) {
+            *residual += term;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 mod attention;
 mod cache;
 mod exp;
+mod experts;
 mod kernel;
 mod machine;
 mod product;
@@ -16,6 +17,7 @@ mod rowwise;
 mod tensor;
 mod timing;
 mod widen;
+mod worker;
 
 use std::sync::Arc;
 
@@ -23,54 +25,27 @@ use rayon::prelude::*;
 
 use super::meter::Process;
 use super::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination, Held, Ledger,
-    Meter, Purpose, RotaryTable, TensorData, cannot_cut, storage,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination,
+    ExpertWeights, Held, Meter, Purpose, RotaryTable, RoutingRule, TensorData, cannot_cut, storage,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 pub use cache::CpuCache;
+pub use experts::CpuRoutes;
 pub use machine::claim_thread;
 use machine::instructions;
 pub use product::CpuWeight;
-use product::{Finish, Product};
-use pulp::Arch;
+use product::Finish;
 use readout::Logits;
 pub use tensor::CpuTensor;
 use tensor::float_bytes;
-
-/// The reference worker.
-pub struct CpuBackend {
-    arch: Arch,
-    product: Product,
-    /// Weights stay in it: they live as long as the backend.
-    ledger: Arc<Ledger>,
-}
-
-impl CpuBackend {
-    /// Looks for the widest vector instructions of this machine.
-    pub fn new() -> Self {
-        Self::on(Arch::new())
-    }
-
-    fn on(arch: Arch) -> Self {
-        CpuBackend {
-            arch,
-            product: Product::new(arch),
-            ledger: Arc::default(),
-        }
-    }
-}
-
-impl Default for CpuBackend {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+pub use worker::CpuBackend;
 
 impl Backend for CpuBackend {
     type Tensor = CpuTensor;
     type Weight = CpuWeight;
     type Vector = Vec<f32>;
     type Cache = CpuCache;
+    type Routes = CpuRoutes;
 
     fn device(&self) -> String {
         let (arch, threads) = (instructions(self.arch), rayon::current_num_threads());
@@ -306,6 +281,41 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
+    fn routes(&self, experts: usize) -> Result<CpuRoutes, BackendError> {
+        Ok(CpuRoutes::new(experts))
+    }
+
+    fn route(
+        &self,
+        logits: &CpuTensor,
+        rule: RoutingRule<'_, Self>,
+        routes: &mut CpuRoutes,
+    ) -> Result<(), BackendError> {
+        self.choose_experts(logits, rule, routes)
+    }
+
+    fn mix_experts(
+        &self,
+        x: &CpuTensor,
+        weights: ExpertWeights<'_, Self>,
+        routes: &mut CpuRoutes,
+        out: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        self.mix(x, weights, routes, out, Finish::Write);
+        Ok(())
+    }
+
+    fn mix_experts_add(
+        &self,
+        x: &CpuTensor,
+        weights: ExpertWeights<'_, Self>,
+        routes: &mut CpuRoutes,
+        residual: &mut CpuTensor,
+    ) -> Result<(), BackendError> {
+        self.mix(x, weights, routes, residual, Finish::Add);
+        Ok(())
+    }
+
     fn columns(
         &self,
         x: &CpuTensor,
@@ -342,8 +352,7 @@ impl Backend for CpuBackend {
     }
 
     fn argmax(&self, logits: &CpuTensor, suppressed: &[u32]) -> Result<Vec<u32>, BackendError> {
-        let logits = Logits::new(logits, suppressed);
-        logits.argmax(self.arch)
+        Logits::new(logits, suppressed).argmax(self.arch)
     }
 
     fn nll(
@@ -352,8 +361,7 @@ impl Backend for CpuBackend {
         targets: &[u32],
         suppressed: &[u32],
     ) -> Result<Vec<f64>, BackendError> {
-        let logits = Logits::new(logits, suppressed);
-        logits.nll(self.arch, targets)
+        Logits::new(logits, suppressed).nll(self.arch, targets)
     }
 
     fn to_host(&self, x: &CpuTensor) -> Result<Vec<f32>, BackendError> {

@@ -5,6 +5,7 @@
 //! checkpoint costs half the memory traffic. Work is cut by panels; the tiles write
 //! `[panel][row][32]`, which is disjoint per panel, and a second pass puts it into rows.
 
+use std::ops::Range;
 use std::sync::Mutex;
 
 use pulp::{Arch, Simd, WithSimd};
@@ -157,10 +158,37 @@ impl Product {
         out: &mut [f32],
         finish: Finish,
     ) {
-        let rows = out.len() / weight.out.max(1);
+        let columns = 0..weight.out;
+        self.start(x, weight, columns, (bias, finish), out);
+    }
+
+    /// `out = x * weight[columns]^T`, of some rows of the weight.
+    ///
+    /// # Panics
+    /// Where shapes do not fit.
+    pub fn apply_columns(
+        &self,
+        x: &[f32],
+        weight: &CpuWeight,
+        columns: Range<usize>,
+        out: &mut [f32],
+    ) {
+        self.start(x, weight, columns, (None, Finish::Write), out);
+    }
+
+    fn start(
+        &self,
+        x: &[f32],
+        weight: &CpuWeight,
+        columns: Range<usize>,
+        (bias, finish): (Option<&[f32]>, Finish),
+        out: &mut [f32],
+    ) {
+        assert!(columns.end <= weight.out, "columns of a product");
+        let rows = out.len() / columns.len().max(1);
         assert_eq!(
             out.len(),
-            rows * weight.out,
+            rows * columns.len(),
             "elements of a product's output"
         );
         assert_eq!(
@@ -177,17 +205,18 @@ impl Product {
         let tiles = tiles(rows, self.largest);
         grow(packed, x.len());
         pack(&mut packed[..x.len()], x, weight.inner, &tiles);
-        let panels = weight.out.div_ceil(PANEL);
-        grow(sums, panels * rows);
-        let sums = &mut sums[..panels * rows];
-        self.multiply(&packed[..x.len()], weight, &tiles, rows, sums);
-        unpack(sums, rows, bias, out, weight.out, finish);
+        let panels = columns.start / PANEL..columns.end.div_ceil(PANEL);
+        grow(sums, panels.len() * rows);
+        let sums = &mut sums[..panels.len() * rows];
+        let operands = (&packed[..x.len()], weight, panels.start);
+        self.multiply(operands, &tiles, rows, sums);
+        let first = columns.start % PANEL;
+        unpack(sums, rows, bias, (out, first, columns.len()), finish);
     }
 
     fn multiply(
         &self,
-        packed: &[f32],
-        weight: &CpuWeight,
+        (packed, weight, first): (&[f32], &CpuWeight, usize),
         tiles: &[TileRows],
         rows: usize,
         sums: &mut [PanelRow],
@@ -201,7 +230,7 @@ impl Product {
                 self.arch.dispatch(PanelProduct {
                     packed,
                     weight,
-                    panel,
+                    panel: first + panel,
                     tiles,
                     sums,
                 });
@@ -236,17 +265,20 @@ fn pack(packed: &mut [f32], x: &[f32], inner: usize, tiles: &[TileRows]) {
     }
 }
 
+/// Rows of `width` from sums whose first panel begins `first` columns before.
 fn unpack(
     sums: &[PanelRow],
     rows: usize,
     bias: Option<&[f32]>,
-    out: &mut [f32],
-    width: usize,
+    (out, first, width): (&mut [f32], usize, usize),
     finish: Finish,
 ) {
     let one = |(row, out): (usize, &mut [f32])| {
-        for (panel, out) in out.chunks_mut(PANEL).enumerate() {
-            let sums = &sums[panel * rows + row];
+        let (head, tail) = out.split_at_mut((PANEL - first).min(width));
+        let parts = [(first, head)].into_iter();
+        let parts = parts.chain(tail.chunks_mut(PANEL).map(|part| (0, part)));
+        for (panel, (lane, out)) in parts.enumerate() {
+            let sums = &sums[panel * rows + row][lane..];
             let bias = bias.map(|bias| &bias[panel * PANEL..]);
             finish_panel(sums, bias, out, finish);
         }
@@ -258,14 +290,16 @@ fn unpack(
     }
 }
 
-fn finish_panel(sums: &PanelRow, bias: Option<&[f32]>, out: &mut [f32], finish: Finish) {
-    let mut sums = *sums;
-    for (sum, bias) in sums.iter_mut().zip(bias.into_iter().flatten()) {
+fn finish_panel(sums: &[f32], bias: Option<&[f32]>, out: &mut [f32], finish: Finish) {
+    let mut row = [0.0; PANEL];
+    let row = &mut row[..out.len()];
+    row.copy_from_slice(&sums[..out.len()]);
+    for (sum, bias) in row.iter_mut().zip(bias.into_iter().flatten()) {
         *sum += bias;
     }
     match finish {
-        Finish::Write => out.copy_from_slice(&sums[..out.len()]),
-        Finish::Add => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
+        Finish::Write => out.copy_from_slice(row),
+        Finish::Add => out.iter_mut().zip(row).for_each(|(out, sum)| *out += *sum),
     }
 }
 

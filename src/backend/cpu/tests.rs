@@ -1,3 +1,5 @@
+use pulp::Arch;
+
 use super::*;
 use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
 use crate::recipe::NativeDtype;

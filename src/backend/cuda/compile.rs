@@ -14,13 +14,18 @@ use crate::backend::BackendError;
 use crate::schema::sha256_hex;
 
 const COMMON: &str = include_str!("kernels/common.cu");
-const PARTS: [&str; 5] = [
+const MLP: &str = include_str!("kernels/mlp.cu");
+const PARTS: [&str; 7] = [
+    MLP,
     include_str!("kernels/rowwise.cu"),
     include_str!("kernels/product.cu"),
     include_str!("kernels/storage.cu"),
     include_str!("kernels/recurrent.cu"),
     include_str!("kernels/readout.cu"),
+    include_str!("kernels/routing.cu"),
 ];
+const EXPERTS: &str = include_str!("kernels/experts.cu");
+const EXPERTS_HOPPER: &str = include_str!("kernels/experts_hopper.cu");
 const ATTENTION: [&str; 3] = [
     include_str!("kernels/attention.cu"),
     include_str!("kernels/attention_few.cu"),
@@ -46,16 +51,39 @@ pub struct Unit {
     defines: Vec<String>,
     /// Whether it has instructions of one architecture only.
     specific: bool,
+    /// What it is for.
+    purpose: &'static str,
 }
 
 impl Unit {
-    /// Everything but attention.
+    /// Everything but attention and experts.
     pub fn rows() -> Self {
         Unit {
             source: [&[COMMON], &PARTS[..]].concat().join("\n"),
             defines: Vec::new(),
             specific: false,
+            purpose: "everything but attention and experts",
         }
+    }
+
+    /// Products of experts by tensor cores, of BF16 or F16 weights. `hopper` adds the blocks of
+    /// compute capability 9.0.
+    pub fn experts(bf16: bool, hopper: bool) -> Self {
+        let mut source = vec![COMMON, MLP, EXPERTS];
+        if hopper {
+            source.push(EXPERTS_HOPPER);
+        }
+        Unit {
+            source: source.join("\n"),
+            defines: vec![format!("BF16={}", u8::from(bf16))],
+            specific: hopper,
+            purpose: "experts",
+        }
+    }
+
+    /// Whether it has instructions of one architecture only.
+    pub fn is_specific(&self) -> bool {
+        self.specific
     }
 
     /// Digest of source, definitions and options.
@@ -66,10 +94,9 @@ impl Unit {
 
     /// What it is for, in messages.
     pub fn describe(&self) -> String {
-        if self.defines.is_empty() {
-            "everything but attention".to_owned()
-        } else {
-            format!("attention with {}", self.defines.join(", "))
+        match self.defines.as_slice() {
+            [] => self.purpose.to_owned(),
+            defines => format!("{} with {}", self.purpose, defines.join(", ")),
         }
     }
 
@@ -83,6 +110,7 @@ impl Unit {
             source: source.join("\n"),
             defines,
             specific: hopper,
+            purpose: "attention",
         }
     }
 }
@@ -304,7 +332,10 @@ mod tests {
             .into_iter()
             .flat_map(|(capability, shared_limit)| {
                 let units = attention::testing::units(capability, shared_limit);
-                let units = [Unit::rows()].into_iter().chain(units);
+                let hopper = capability == (9, 0);
+                let experts = [false, true].map(|bf16| Unit::experts(bf16, hopper));
+                let own = [Unit::rows()].into_iter().chain(experts);
+                let units = own.chain(units);
                 units.map(move |unit| (capability, unit))
             })
             .collect();
@@ -330,6 +361,7 @@ mod tests {
             source: "nonsense".to_owned(),
             defines: Vec::new(),
             specific: false,
+            purpose: "nothing",
         };
         let message = binary(&unit, (9, 0), None).unwrap_err().to_string();
         assert!(

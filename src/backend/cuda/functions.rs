@@ -10,12 +10,14 @@ use cudarc::driver::CudaFunction;
 use super::attention::{AttentionFunctions, AttentionKind, AttentionUnit, Class};
 use super::compile::{self, Delivery, Unit};
 use super::device::{Device, Grid};
+use super::experts::ExpertFunctions;
 use super::ptx;
+use super::tensor::Format;
 use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
 
-/// Everything in the files beside attention's.
-const NAMES: [&str; 38] = [
+/// Everything in the files beside attention's and experts'.
+const NAMES: [&str; 43] = [
     "embed",
     "rms_norm",
     "rms_norm_heads",
@@ -54,6 +56,11 @@ const NAMES: [&str; 38] = [
     "suppress",
     "argmax",
     "nll",
+    "route",
+    "sort_pairs",
+    "expert_few_gated",
+    "expert_few_plain",
+    "mix",
 ];
 
 /// Where kernels are looked for.
@@ -105,23 +112,24 @@ struct Ahead {
     binary: JoinHandle<Delivered>,
 }
 
-/// A device and its kernels: by name, attention by kind; the latter are compiled when first asked
-/// for.
+/// A device and its kernels: by name, attention by kind, experts by format; the latter two are
+/// compiled when first asked for.
 pub struct Kernels {
     /// The device.
     pub device: Rc<Device>,
-    /// Where everything but attention came from.
+    /// Where everything but attention and experts came from.
     pub delivery: Delivery,
     /// Why the compiler does not serve.
     pub refusal: Option<BackendError>,
     source: Source,
     rows: HashMap<&'static str, CudaFunction>,
     attention: RefCell<HashMap<AttentionKind, Rc<AttentionFunctions>>>,
+    experts: RefCell<HashMap<Format, Rc<ExpertFunctions>>>,
     ahead: RefCell<Option<Ahead>>,
 }
 
 impl Kernels {
-    /// Compiles and loads everything but attention. Native attention of what is `expected` is
+    /// Compiles and loads everything but attention and experts. Native attention of what is `expected` is
     /// compiled beside, which takes about as long.
     ///
     /// # Errors
@@ -156,6 +164,7 @@ impl Kernels {
             source,
             rows,
             attention: RefCell::default(),
+            experts: RefCell::default(),
             ahead: RefCell::new(ahead),
         })
     }
@@ -197,6 +206,21 @@ impl Kernels {
         let (binary, _) = self.deliver(&of.unit)?;
         let built = Rc::new(AttentionFunctions::new(&self.device, kind, &of, binary)?);
         self.attention.borrow_mut().insert(kind, Rc::clone(&built));
+        Ok(built)
+    }
+
+    /// Products of experts with weights of a 16-bit format.
+    ///
+    /// # Errors
+    /// As [`ExpertFunctions::new`].
+    pub fn experts(&self, format: Format) -> Result<Rc<ExpertFunctions>, BackendError> {
+        if let Some(found) = self.experts.borrow().get(&format) {
+            return Ok(Rc::clone(found));
+        }
+        let unit = ExpertFunctions::unit(&self.device, self.source, format);
+        let (binary, _) = self.deliver(&unit)?;
+        let built = Rc::new(ExpertFunctions::new(self, format, (&unit, binary))?);
+        self.experts.borrow_mut().insert(format, Rc::clone(&built));
         Ok(built)
     }
 

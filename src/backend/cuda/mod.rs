@@ -13,6 +13,7 @@ mod attention;
 mod cache;
 mod compile;
 mod device;
+mod experts;
 mod functions;
 mod library;
 mod memory;
@@ -135,6 +136,17 @@ impl CudaBackend {
         self.recordings.started()
     }
 
+    /// Reports the first number that could not be stored since the last call.
+    fn report_broken(&self) -> Result<(), BackendError> {
+        let mut broken = self.broken.borrow_mut();
+        let key = broken.read::<u64>(1)?[0];
+        if key == NOTHING_BROKEN {
+            return Ok(());
+        }
+        broken.write(&[NOTHING_BROKEN])?;
+        Err(what_broke(key))
+    }
+
     /// Takes over a weight's parts, one after another, all of one type.
     fn take_over(
         &self,
@@ -142,9 +154,20 @@ impl CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
+        let weight = self.take_over_experts(parts, out, inner)?;
+        self.products.expect(out, inner);
+        Ok(weight)
+    }
+
+    /// The same for weights of which no library multiplies the whole.
+    fn take_over_experts(
+        &self,
+        parts: Vec<TensorData>,
+        out: usize,
+        inner: usize,
+    ) -> Result<CudaWeight, BackendError> {
         let staging = &mut self.staging.borrow_mut();
         let weight = CudaWeight::new(&self.kernels.device, staging, &parts, out, inner)?;
-        self.products.expect(out, inner);
         // Giving pages back to the system takes longer than the bus takes to copy them.
         rayon::spawn(move || drop(parts));
         Ok(weight)

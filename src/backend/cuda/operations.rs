@@ -2,15 +2,16 @@
 
 use super::attention::Attention;
 use super::cache::{CacheRoom, CudaCache};
-use super::device::{Purpose, launch};
+use super::device::Purpose;
+use super::experts::CudaRoutes;
 use super::product::Finish;
 use super::recording::Layers;
-use super::tensor::{CudaTensor, CudaVector, CudaWeight, format_of, int};
-use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
+use super::tensor::{CudaTensor, CudaVector, CudaWeight, of_one_type};
+use super::{CudaBackend, readout};
 use crate::backend::{
     Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination,
-    GateProjection, HeadProjection, LayerPass, Meter, RotaryTable, TensorData, cannot_cut,
-    concatenated, project_heads,
+    ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable, RoutingRule,
+    TensorData, cannot_cut,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -19,6 +20,7 @@ impl Backend for CudaBackend {
     type Weight = CudaWeight;
     type Vector = CudaVector;
     type Cache = CudaCache;
+    type Routes = CudaRoutes;
 
     fn device(&self) -> String {
         let (major, minor) = self.kernels.device.capability();
@@ -54,16 +56,16 @@ impl Backend for CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
-        let alike = |parts: &[TensorData]| {
-            parts
-                .windows(2)
-                .all(|p| format_of(&p[0]) == format_of(&p[1]))
-        };
-        if alike(&parts) {
-            self.take_over(parts, out, inner)
-        } else {
-            self.weight(concatenated(parts), out, inner)
-        }
+        self.take_over(of_one_type(parts), out, inner)
+    }
+
+    fn expert_weight(
+        &self,
+        parts: Vec<TensorData>,
+        experts: usize,
+        [out, inner]: [usize; 2],
+    ) -> Result<CudaWeight, BackendError> {
+        self.take_over_experts(of_one_type(parts), experts * out, inner)
     }
 
     fn vector(&self, data: TensorData) -> Result<CudaVector, BackendError> {
@@ -108,20 +110,7 @@ impl Backend for CudaBackend {
         ids: &[u32],
         x: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        assert!(
-            x.rows == ids.len() && x.width == table.inner,
-            "shape of embeddings"
-        );
-        let known = |&id: &u32| (id as usize) < table.out;
-        assert!(ids.iter().all(known), "ids within the table");
-        let to = x.written(table.format.half())?;
-        let ids = self.kernels.device.upload(ids, Purpose::Staging)?;
-        let (from, format, width) = (table.data.pointer(), table.format as i32, int(x.width));
-        let ids_at = ids.pointer();
-        self.kernels.start("embed", x.rows as u32, |function, grid| {
-            // SAFETY: ids lie within the table, one row of `x` for each.
-            unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, format, ids_at, to, width) }
-        })
+        self.start_embed(table, ids, x)
     }
 
     fn rms_norm(
@@ -131,18 +120,7 @@ impl Backend for CudaBackend {
         eps: f32,
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        assert!(
-            x.width == weight.width && out.width == x.width && out.rows >= x.rows,
-            "shape of a norm"
-        );
-        let to = out.written_for_products(x.operand)?;
-        let (from, by) = (x.float(&self.kernels)?, weight.data.pointer());
-        let (width, format) = (int(x.width), to.format as i32);
-        let to = to.pointer;
-        self.kernels.start("rms_norm", x.rows as u32, |function, grid| {
-            // SAFETY: the tensors have the same shape, the weight is as wide.
-            unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, by, eps, to, format, width) }
-        })
+        self.start_norm(x, weight, eps, out)
     }
 
     fn rms_norm_add(
@@ -212,6 +190,39 @@ impl Backend for CudaBackend {
         self.start_recur(packed, rule, to, room, out)
     }
 
+    fn routes(&self, experts: usize) -> Result<CudaRoutes, BackendError> {
+        CudaRoutes::new(&self.kernels, experts)
+    }
+
+    fn route(
+        &self,
+        logits: &CudaTensor,
+        rule: RoutingRule<'_, Self>,
+        routes: &mut CudaRoutes,
+    ) -> Result<(), BackendError> {
+        self.choose_experts(logits, rule, routes)
+    }
+
+    fn mix_experts(
+        &self,
+        x: &CudaTensor,
+        weights: ExpertWeights<'_, Self>,
+        routes: &mut CudaRoutes,
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        self.mix(x, weights, routes, out, Finish::Write)
+    }
+
+    fn mix_experts_add(
+        &self,
+        x: &CudaTensor,
+        weights: ExpertWeights<'_, Self>,
+        routes: &mut CudaRoutes,
+        residual: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        self.mix(x, weights, routes, residual, Finish::Add)
+    }
+
     fn gate_output(&self, gate: &CudaTensor, x: &mut CudaTensor) -> Result<(), BackendError> {
         self.start_gate_output(gate, x)
     }
@@ -263,16 +274,7 @@ impl Backend for CudaBackend {
         packed: &mut CudaTensor,
         q: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        if !heads.rotary[1].half.is_multiple_of(2) {
-            // One kernel for all turns pairs of neighbouring elements.
-            let width = heads.kv_width(packed.width, q.width);
-            let mut k = self.tensor(to.rows.len(), width)?;
-            let mut v = self.tensor(to.rows.len(), width)?;
-            return project_heads(self, x, heads, to, [packed, q, &mut k, &mut v]);
-        }
-        self.products
-            .apply(x, heads.weight, packed, Finish::Round)?;
-        self.split_heads(packed, heads, to, q)
+        self.start_heads(x, heads, to, packed, q)
     }
 
     fn layers<S>(
@@ -345,18 +347,16 @@ impl Backend for CudaBackend {
         targets: &[u32],
         suppressed: &[u32],
     ) -> Result<Vec<f64>, BackendError> {
-        let suppressed = (suppressed, &self.suppressed);
-        readout::nll(&self.kernels, logits, targets, suppressed)
+        readout::nll(
+            &self.kernels,
+            logits,
+            targets,
+            (suppressed, &self.suppressed),
+        )
     }
 
     fn settle(&self) -> Result<(), BackendError> {
-        let mut broken = self.broken.borrow_mut();
-        let key = broken.read::<u64>(1)?[0];
-        if key == NOTHING_BROKEN {
-            return Ok(());
-        }
-        broken.write(&[NOTHING_BROKEN])?;
-        Err(what_broke(key))
+        self.report_broken()
     }
 
     fn to_host(&self, x: &CudaTensor) -> Result<Vec<f32>, BackendError> {

@@ -3,9 +3,11 @@
 use super::CudaBackend;
 use super::cache::{CudaCache, SideLayout};
 use super::device::launch;
-use super::tensor::{CudaTensor, CudaVector, Format, blocks, int};
+use super::product::Finish;
+use super::tensor::{CudaTensor, CudaVector, Format, activation_number, blocks, int};
 use crate::backend::{
-    Activation, BackendError, CacheRow, Destination, HeadProjection, RotaryTable,
+    Activation, Backend, BackendError, CacheRow, Destination, HeadProjection, RotaryTable,
+    project_heads,
 };
 
 /// Where head vectors are stored; layout as in the kernels.
@@ -122,6 +124,27 @@ impl CudaBackend {
                 // SAFETY: every row has a page; keys and values have a row each.
                 unsafe { launch!(self.kernels.device, function, grid, 256, 0; arguments) }
             })
+    }
+
+    /// See [`crate::backend::Backend::project_heads`].
+    pub(super) fn start_heads(
+        &self,
+        x: &CudaTensor,
+        heads: &HeadProjection<'_, Self>,
+        to: Destination<'_, Self>,
+        packed: &mut CudaTensor,
+        q: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        if !heads.rotary[1].half.is_multiple_of(2) {
+            // One kernel for all turns pairs of neighbouring elements.
+            let width = heads.kv_width(packed.width, q.width);
+            let mut k = self.tensor(to.rows.len(), width)?;
+            let mut v = self.tensor(to.rows.len(), width)?;
+            return project_heads(self, x, heads, to, [packed, q, &mut k, &mut v]);
+        }
+        self.products
+            .apply(x, heads.weight, packed, Finish::Round)?;
+        self.split_heads(packed, heads, to, q)
     }
 
     /// Norms and rotates the heads of `packed`, stores keys and values, and writes queries: beside
@@ -242,10 +265,7 @@ impl CudaBackend {
         let (to, out_format) = (to.pointer, to.format as i32);
         let (width, parts) = (int(out.width), out.width.div_ceil(GATE_PART));
         let count = int(parts);
-        let activation = match activation {
-            Activation::Silu => 0,
-            Activation::GeluTanh => 1,
-        };
+        let activation = activation_number(activation);
         let kernels = &self.kernels;
         kernels.start("gate", blocks(out.rows * parts, 1), |function, grid| {
             // SAFETY: `out` has the rows of `packed`, which are twice as wide, as is the bias.

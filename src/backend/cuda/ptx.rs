@@ -56,7 +56,8 @@ pub fn archive() -> Result<Vec<u8>, BackendError> {
 
 /// Every unit of the archive.
 fn embedded_units() -> Vec<Unit> {
-    let mut units = vec![Unit::rows()];
+    let experts = [false, true].map(|bf16| Unit::experts(bf16, false));
+    let mut units: Vec<Unit> = [Unit::rows()].into_iter().chain(experts).collect();
     units.extend(attention::embedded_units(&HEAD_DIMS));
     units
 }

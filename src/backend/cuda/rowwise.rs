@@ -2,10 +2,75 @@
 
 use super::CudaBackend;
 use super::device::{Purpose, launch};
-use super::tensor::{CudaTensor, CudaVector, blocks, int};
+use super::tensor::{CudaTensor, CudaVector, CudaWeight, blocks, int};
 use crate::backend::{BackendError, CacheRow, RotaryTable};
 
 impl CudaBackend {
+    /// See [`crate::backend::Backend::embed`].
+    pub(super) fn start_embed(
+        &self,
+        table: &CudaWeight,
+        ids: &[u32],
+        x: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        assert!(
+            x.rows == ids.len() && x.width == table.inner,
+            "shape of embeddings"
+        );
+        let known = |&id: &u32| (id as usize) < table.out;
+        assert!(ids.iter().all(known), "ids within the table");
+        let to = x.written(table.format.half())?;
+        let ids = self.kernels.device.upload(ids, Purpose::Staging)?;
+        let (from, format, width) = (table.data.pointer(), table.format as i32, int(x.width));
+        let ids_at = ids.pointer();
+        self.kernels.start("embed", x.rows as u32, |function, grid| {
+            // SAFETY: ids lie within the table, one row of `x` for each.
+            unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, format, ids_at, to, width) }
+        })
+    }
+
+    /// See [`crate::backend::Backend::rms_norm`].
+    pub(super) fn start_norm(
+        &self,
+        x: &CudaTensor,
+        weight: &CudaVector,
+        eps: f32,
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        assert!(
+            x.width == weight.width && out.width == x.width && out.rows >= x.rows,
+            "shape of a norm"
+        );
+        let to = out.written_for_products(x.operand)?;
+        let (from, by) = (x.float(&self.kernels)?, weight.data.pointer());
+        let (width, format) = (int(x.width), to.format as i32);
+        let to = to.pointer;
+        self.kernels.start("rms_norm", x.rows as u32, |function, grid| {
+            // SAFETY: the tensors have the same shape, the weight is as wide.
+            unsafe { launch!(self.kernels.device, function, grid, 256, 0; from, by, eps, to, format, width) }
+        })
+    }
+
+    /// See [`crate::backend::Backend::rms_norm_heads`].
+    pub(super) fn start_norm_heads(
+        &self,
+        x: &mut CudaTensor,
+        weight: &CudaVector,
+        eps: f32,
+    ) -> Result<(), BackendError> {
+        assert_eq!(x.width % weight.width, 0, "width of whole head vectors");
+        let vectors = x.elements() / weight.width;
+        let (to, by) = (x.changed(&self.kernels)?, weight.data.pointer());
+        let (count, width) = (vectors as i64, int(weight.width));
+        self.kernels
+            .start("rms_norm_heads", blocks(vectors, 8), |function, grid| {
+                // SAFETY: `x` holds `count` vectors as wide as the weight.
+                unsafe {
+                    launch!(self.kernels.device, function, grid, 256, 0; to, by, eps, count, width)
+                }
+            })
+    }
+
     /// See [`crate::backend::Backend::rms_norm_add`].
     pub(super) fn start_norm_add(
         &self,
@@ -48,26 +113,6 @@ impl CudaBackend {
             .start("soft_cap", blocks(x.elements(), 256), |function, grid| {
                 // SAFETY: `x` has `elements` elements.
                 unsafe { launch!(self.kernels.device, function, grid, 256, 0; to, cap, elements) }
-            })
-    }
-
-    /// See [`crate::backend::Backend::rms_norm_heads`].
-    pub(super) fn start_norm_heads(
-        &self,
-        x: &mut CudaTensor,
-        weight: &CudaVector,
-        eps: f32,
-    ) -> Result<(), BackendError> {
-        assert_eq!(x.width % weight.width, 0, "width of whole head vectors");
-        let vectors = x.elements() / weight.width;
-        let (to, by) = (x.changed(&self.kernels)?, weight.data.pointer());
-        let (count, width) = (vectors as i64, int(weight.width));
-        self.kernels
-            .start("rms_norm_heads", blocks(vectors, 8), |function, grid| {
-                // SAFETY: `x` holds `count` vectors as wide as the weight.
-                unsafe {
-                    launch!(self.kernels.device, function, grid, 256, 0; to, by, eps, count, width)
-                }
             })
     }
 

@@ -7,7 +7,7 @@ use super::device::{Buffer, Device, Purpose, launch};
 use super::functions::Kernels;
 use super::staging::Staging;
 use crate::backend::storage::Storage;
-use crate::backend::{BackendError, TensorData};
+use crate::backend::{Activation, BackendError, TensorData, concatenated};
 use crate::recipe::{ByteFormat, NativeDtype};
 
 /// Number format of elements, numbered as in the kernels.
@@ -117,6 +117,16 @@ pub(super) fn format_of(data: &TensorData) -> Format {
         TensorData::F32(_) => Format::F32,
         TensorData::F16(_) => Format::F16,
         TensorData::Bf16(_) => Format::Bf16,
+    }
+}
+
+/// Parts of a weight as they are where they have one element type, otherwise as one of f32.
+pub(super) fn of_one_type(parts: Vec<TensorData>) -> Vec<TensorData> {
+    let mut pairs = parts.windows(2);
+    if pairs.all(|pair| format_of(&pair[0]) == format_of(&pair[1])) {
+        parts
+    } else {
+        vec![concatenated(parts)]
     }
 }
 
@@ -320,6 +330,14 @@ impl CudaTensor {
             Some(format) => self.half(kernels, format),
             None => self.float(kernels),
         }
+    }
+}
+
+/// Numbers of activations in the kernels.
+pub(super) fn activation_number(activation: Activation) -> i32 {
+    match activation {
+        Activation::Silu => 0,
+        Activation::GeluTanh => 1,
     }
 }
 

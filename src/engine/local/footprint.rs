@@ -31,7 +31,9 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
     });
     let gate = if config.attention_gate { queries } else { 0 };
     let attention = 2 * queries + 2 * keys + gate;
-    let streams = if config.output_norms { 4 } else { 3 };
+    let has_both = |layer: &LayerConfig| layer.experts.is_some_and(|shape| shape.beside_mlp);
+    let streams =
+        3 + usize::from(config.output_norms) + usize::from(config.layers.iter().any(has_both));
     let widths =
         streams * config.hidden_size + attention + recurrent + 3 * config.intermediate_size;
     let spans = tokens.div_ceil(SPAN);

@@ -1,9 +1,10 @@
 //! Moves a checkpoint's weights to a backend, one tensor at a time.
 
 mod mixer;
+mod mlp;
 
 use crate::backend::{Backend, BackendError, TensorData, concatenated};
-use crate::model::tensors::{LAYER_SCALAR, Norms, Projections};
+use crate::model::tensors::{LAYER_SCALAR, Norms};
 use crate::model::{LayerConfig, ModelConfig, ModelError, WeightSource};
 
 use super::{Decoder, HeadNorms, Layer, Mixer, Output, Projection};
@@ -90,10 +91,6 @@ impl<B: Backend> Loader<'_, B> {
         let layer = &config.layers[index];
         let name = |part: &str| format!("model.layers.{index}.{part}");
         let hidden = config.hidden_size;
-        let Projections { gate_up, .. } = Projections::new(config, layer);
-        let mlp = |parts: &[(&str, usize)], inner| {
-            self.projection(&name("mlp"), parts, inner, config.mlp_bias)
-        };
         let norm = |part: &str| self.norm(&name(part), hidden);
         let norms = Norms::new(config);
         let (mixer, projection) = match &layer.recurrent {
@@ -118,11 +115,7 @@ impl<B: Backend> Loader<'_, B> {
                 norm: norms.attention_output.map(norm).transpose()?,
             },
             mlp_norm: norm(norms.mlp)?,
-            gate_up: mlp(&gate_up, hidden)?,
-            down: Output {
-                projection: mlp(&[("down_proj", hidden)], config.intermediate_size)?,
-                norm: norms.mlp_output.map(norm).transpose()?,
-            },
+            mlp: self.mlp(index, layer)?,
             scalar: self.layer_scalar(&name(LAYER_SCALAR))?,
         })
     }

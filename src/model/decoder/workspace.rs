@@ -21,10 +21,12 @@ pub struct Workspace<B: Backend> {
     pub(super) recurrent: Vec<RecurrentTensors<B>>,
     /// Which of them a recurrent layer takes.
     pub(super) recurrent_of: Vec<usize>,
-    /// MLP gate and up projection side by side, `[rows, 2 * intermediate_size]`.
-    pub(super) packed_gate: B::Tensor,
-    /// `activation(gate) * up`, `[rows, intermediate_size]`.
-    pub(super) activated: B::Tensor,
+    /// Tensors of gated MLPs.
+    pub(super) dense: DenseTensors<B>,
+    /// Tensors of mixtures of experts, of every number of experts that layers have.
+    pub(super) experts: Vec<ExpertTensors<B>>,
+    /// Which of them a layer with experts takes.
+    pub(super) experts_of: Vec<usize>,
     /// `[wanted rows, vocab_size]`.
     pub(super) logits: B::Tensor,
     /// Angles up to the furthest position seen, of every rotary embedding and head width that
@@ -59,6 +61,24 @@ pub(super) struct RecurrentTensors<B: Backend> {
     pub out: B::Tensor,
     /// Room for some rows of it.
     pub kept: B::Tensor,
+}
+
+/// Tensors of gated MLPs; without elements where no layer has one.
+pub(super) struct DenseTensors<B: Backend> {
+    /// Gate and up projection side by side, `[rows, 2 * intermediate_size]`.
+    pub packed: B::Tensor,
+    /// `activation(gate) * up`, `[rows, intermediate_size]`.
+    pub activated: B::Tensor,
+}
+
+/// Tensors of mixtures of one number of experts.
+pub(super) struct ExpertTensors<B: Backend> {
+    /// `[rows, experts]`.
+    pub logits: B::Tensor,
+    /// Which experts rows go to, with the backend's own room.
+    pub routes: B::Routes,
+    /// What experts beside an MLP give, `[rows, hidden_size]`; without elements for others.
+    pub mixed: B::Tensor,
 }
 
 /// The distinct values of `of` over all layers that have one, and which of them each layer has; 0
@@ -111,6 +131,20 @@ impl<B: Backend> Workspace<B> {
                 kept: tensor(shape.values())?,
             })
         });
+        let counts = |layer: &LayerConfig| {
+            let shape = layer.experts?;
+            Some((shape.experts, shape.beside_mlp))
+        };
+        let (counts, experts_of) = distinct(&config.layers, counts);
+        let experts = counts.into_iter().map(|(count, beside_mlp)| {
+            let mixed = if beside_mlp { config.hidden_size } else { 0 };
+            Ok(ExpertTensors {
+                logits: tensor(count)?,
+                routes: backend.routes(count)?,
+                mixed: tensor(mixed)?,
+            })
+        });
+        let dense = config.dense_width();
         let angles = |layer: &LayerConfig| attends(layer).then_some((layer.rope, layer.head_dim));
         let (tables, rotary_of) = distinct(&config.layers, angles);
         let empty =
@@ -123,8 +157,12 @@ impl<B: Backend> Workspace<B> {
             heads_of,
             recurrent: recurrent.collect::<Result<_, BackendError>>()?,
             recurrent_of,
-            packed_gate: tensor(2 * config.intermediate_size)?,
-            activated: tensor(config.intermediate_size)?,
+            dense: DenseTensors {
+                packed: tensor(2 * dense)?,
+                activated: tensor(dense)?,
+            },
+            experts: experts.collect::<Result<_, BackendError>>()?,
+            experts_of,
             logits: tensor(config.vocab_size)?,
             rotary: tables.iter().map(empty).collect(),
             rotary_of,
@@ -207,8 +245,11 @@ impl<B: Backend> Workspace<B> {
         config: &ModelConfig,
         rows: usize,
     ) -> Result<(), BackendError> {
-        let inner = [&mut self.normed, &mut self.packed_gate, &mut self.activated];
-        for tensor in inner {
+        let dense = &mut self.dense;
+        let inner = [&mut self.normed, &mut dense.packed, &mut dense.activated];
+        let of_experts = self.experts.iter_mut();
+        let of_experts = of_experts.flat_map(|room| [&mut room.logits, &mut room.mixed]);
+        for tensor in inner.into_iter().chain(of_experts) {
             backend.resize(tensor, rows)?;
         }
         if config.output_norms {

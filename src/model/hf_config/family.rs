@@ -8,10 +8,11 @@ use crate::model::fields::Fields;
 use crate::model::{Family, ModelError};
 
 /// `model_type` and architecture of every family.
-const KNOWN: [(&str, &str, Family); 11] = [
+const KNOWN: [(&str, &str, Family); 12] = [
     ("llama", "LlamaForCausalLM", Family::Llama),
     ("qwen2", "Qwen2ForCausalLM", Family::Qwen2),
     ("qwen3", "Qwen3ForCausalLM", Family::Qwen3),
+    ("qwen3_moe", "Qwen3MoeForCausalLM", Family::Qwen3Moe),
     ("qwen3_5_text", "Qwen3_5ForCausalLM", Family::Qwen35),
     ("phi3", "Phi3ForCausalLM", Family::Phi3),
     ("mistral", "MistralForCausalLM", Family::Mistral),
@@ -50,6 +51,8 @@ pub(super) struct Defaults {
     pub kv_heads: Option<usize>,
     /// Elements per head vector; where there is no default, what the hidden size gives.
     pub head_dim: Option<usize>,
+    /// Width of the gated MLP.
+    pub intermediate_size: Option<usize>,
     /// Vocabulary.
     pub vocab_size: Option<usize>,
     /// Context.
@@ -70,6 +73,7 @@ fn defaults(family: Family) -> Defaults {
         heads: None,
         kv_heads: None,
         head_dim: None,
+        intermediate_size: None,
         vocab_size: None,
         context: None,
         epsilon: 1e-6,
@@ -85,6 +89,15 @@ fn defaults(family: Family) -> Defaults {
         },
         Family::Qwen3 => Defaults {
             head_dim: Some(128),
+            window: 4096,
+            ..common
+        },
+        Family::Qwen3Moe => Defaults {
+            heads: Some(32),
+            kv_heads: Some(4),
+            intermediate_size: Some(6144),
+            vocab_size: Some(151_936),
+            context: Some(32_768),
             window: 4096,
             ..common
         },

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::experts::MOST_EXPERTS;
 use super::family::Defaults;
 use super::layers::windows;
 use crate::model::fields::{Fields, short};
-use crate::model::{Family, LayerConfig, ModelError};
+use crate::model::{ExpertsConfig, Family, LayerConfig, ModelError};
 
 /// Elements of the heads of layers without a window where the config names no width.
 const GLOBAL_HEAD_DIM: usize = 512;
@@ -115,18 +116,49 @@ fn count_or(fields: Fields<'_>, name: &str, default: usize) -> Result<usize, Mod
     }
 }
 
-/// Refuses what is not applied: inputs of every layer beside the residual stream, experts, and
-/// text that sees what follows it.
+/// Gives the layers their experts, where there are any: beside the MLP of every layer.
+///
+/// # Errors
+/// Names the field that is wrong.
+pub(super) fn add_experts(
+    fields: Fields<'_>,
+    layers: &mut [LayerConfig],
+) -> Result<(), ModelError> {
+    if !fields.bool("enable_moe_block")?.unwrap_or(false) {
+        return Ok(());
+    }
+    let (count, chosen) = ("num_experts", "top_k_experts");
+    let shape = ExpertsConfig {
+        experts: fields.required_usize(count)?,
+        chosen: fields.required_usize(chosen)?,
+        intermediate_size: fields.required_usize("moe_intermediate_size")?,
+        renormalised: true,
+        beside_mlp: true,
+    };
+    if shape.experts > MOST_EXPERTS {
+        let expected = format!("at most {MOST_EXPERTS}");
+        return Err(fields.wrong(count, shape.experts, expected));
+    }
+    if shape.chosen > shape.experts {
+        let expected = format!("at most the {} experts of a layer", shape.experts);
+        return Err(fields.wrong(chosen, shape.chosen, expected));
+    }
+    for layer in layers {
+        layer.experts = Some(shape);
+    }
+    Ok(())
+}
+
+/// Refuses what is not applied: inputs of every layer beside the residual stream, and text that
+/// sees what follows it.
 pub(super) fn refuse_unapplied(fields: Fields<'_>, defaults: Defaults) -> Result<(), ModelError> {
     let name = "hidden_size_per_layer_input";
     if fields.is_absent(name) && defaults.layer_input > 0 {
         let what = format!("{name} = {}, its default", defaults.layer_input);
         return Err(ModelError::unsupported(fields.path(), what));
     }
-    for name in [name, "enable_moe_block"] {
-        if super::asks_for(fields.get(name)) {
-            return Err(fields.unsupported(name));
-        }
+    if super::asks_for(fields.get(name)) {
+        return Err(fields.unsupported(name));
     }
     // Images and sounds see what follows them; there are none in text.
     match fields.str("use_bidirectional_attention")? {

@@ -83,7 +83,9 @@ fn window(
     // has neither.
     let switch = match family {
         Family::Llama => None,
-        Family::Qwen2 | Family::Qwen3 => Some(fields.bool("use_sliding_window")?.unwrap_or(false)),
+        Family::Qwen2 | Family::Qwen3 | Family::Qwen3Moe => {
+            Some(fields.bool("use_sliding_window")?.unwrap_or(false))
+        }
         _ => Some(true),
     };
     match switch {
@@ -93,7 +95,8 @@ fn window(
         None | Some(false) => return Ok(None),
         Some(true) => {}
     }
-    if !matches!(family, Family::Qwen2 | Family::Qwen3) && is_asked(fields, "use_sliding_window") {
+    let is_qwen = matches!(family, Family::Qwen2 | Family::Qwen3 | Family::Qwen3Moe);
+    if !is_qwen && is_asked(fields, "use_sliding_window") {
         return Err(fields.unsupported("use_sliding_window"));
     }
     let default = Some(defaults.window).filter(|window| *window > 0);

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::super::ModelError;
 use super::super::fields::{Fields, parse_object};
 use super::super::file_bytes::file_name;
-use super::{INDEX_FILE, SINGLE_FILE, asked_name};
+use super::names::asked_name;
+use super::{INDEX_FILE, SINGLE_FILE};
 
 /// Names of the checkpoint's files in `folder`, sorted: `model*.safetensors`. Other safetensors
 /// files (adapters, expected outputs) are no part of a checkpoint unless an index lists them.
