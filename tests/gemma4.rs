@@ -70,40 +70,43 @@ fn difference(found: &[f32], expected: &[f32]) -> f64 {
 
 /// Recipes change logits as an emulation in transformers does, by a part of what they change at all:
 /// numbers that lie next to a midpoint may be stored as neighbours.
-fn stores_as_recipes_say<B: Backend>(backend: B, (part, least): (f64, f64)) {
-    let name = "gemma4";
-    let decoder = fixture::decoder(&fixture::folder(name), backend);
-    let (expected, config) = (fixture::expected(name), decoder.config());
-    let native = layout(config, "native", &[]);
-    let (_, absmax) = run(&decoder, &native, &expected, 97);
-    for recipe in ["AD", "SD", "SF"] {
-        let emulated = fixture::logits_of(name, recipe);
-        let (found, _) = run(&decoder, &layout(config, recipe, &absmax), &expected, 61);
-        let moved = difference(&expected.logits_rounded, &emulated);
-        let found = difference(&found, &emulated);
-        println!("{recipe}: {found:.1e} of {moved:.1e}");
-        let limit = (part * moved).max(least);
-        assert!(found < limit, "{recipe}: {found:e} of {moved:e}");
+fn stores_as_recipes_say<B: Backend>(backend: impl Fn() -> B, (part, least): (f64, f64)) {
+    for name in ["gemma4", "gemma4-experts"] {
+        let backend = backend();
+        let decoder = fixture::decoder(&fixture::folder(name), backend);
+        let (expected, config) = (fixture::expected(name), decoder.config());
+        let native = layout(config, "native", &[]);
+        let (_, absmax) = run(&decoder, &native, &expected, 97);
+        for recipe in ["AD", "SD", "SF"] {
+            let emulated = fixture::logits_of(name, recipe);
+            let (found, _) = run(&decoder, &layout(config, recipe, &absmax), &expected, 61);
+            let moved = difference(&expected.logits_rounded, &emulated);
+            let found = difference(&found, &emulated);
+            println!("{name} {recipe}: {found:.1e} of {moved:.1e}");
+            let limit = (part * moved).max(least);
+            assert!(found < limit, "{name} {recipe}: {found:e} of {moved:e}");
+        }
     }
 }
 
 #[test]
 fn oracle_stores_as_recipes_say() {
-    stores_as_recipes_say(Oracle::default(), (0.1, 0.0));
+    stores_as_recipes_say(Oracle::default, (0.1, 0.0));
 }
 
 #[test]
 fn cpu_stores_as_recipes_say() {
-    stores_as_recipes_say(CpuBackend::new(), (0.1, 0.0));
+    stores_as_recipes_say(CpuBackend::new, (0.1, 0.0));
 }
 
 /// Activations are rounded to 16 bits, which itself moves numbers over midpoints.
 #[test]
 fn cuda_stores_as_recipes_say() {
-    match CudaBackend::new(0) {
-        Ok(backend) => stores_as_recipes_say(backend, (0.7, 8e-3)),
-        Err(error) => println!("skipped: {error}"),
+    if let Err(error) = CudaBackend::new(0) {
+        println!("skipped: {error}");
+        return;
     }
+    stores_as_recipes_say(|| CudaBackend::new(0).unwrap(), (0.7, 8e-3));
 }
 
 /// Chunks and neighbours change no bit, whatever the recipe.
@@ -158,6 +161,10 @@ fn layers_of_both_kinds_are_read() {
     let slides = (2, 16, Some(9), false);
     assert_eq!(heads(&whole), [slides, slides, (2, 24, None, false)]);
     assert_eq!(whole.text_part_of.as_deref(), Some("gemma4_unified"));
+    let shape = experts.layers[1].experts.unwrap();
+    assert_eq!((shape.experts, shape.chosen), (8, 3));
+    assert!(shape.beside_mlp && shape.renormalised);
+    assert_eq!(experts.text_part_of.as_deref(), Some("gemma4"));
     assert!(whole.qkv_bias && whole.attention_output_bias && whole.value_norm);
 }
 
@@ -173,6 +180,7 @@ fn doctor_tells_layers_of_both_kinds() {
     for (name, native) in [
         ("gemma4", 2 * (2 * 16 + 32) * 4),
         ("gemma4-whole", (4 * 16 + 48) * 4),
+        ("gemma4-experts", (2 * 16 + 2 * 32) * 4),
     ] {
         let report = doctor(&fixture::folder(name).join("config.json"), 0)["model"].clone();
         assert_eq!(report["runs"], true, "{report}");
@@ -274,6 +282,12 @@ fn what_is_not_applied_is_refused_by_name() {
         (
             json!({"final_logit_softcapping": -1.0}),
             "final_logit_softcapping",
+        ),
+        (json!({"enable_moe_block": true}), "num_experts"),
+        (
+            json!({"enable_moe_block": true, "num_experts": 4, "top_k_experts": 5,
+                "moe_intermediate_size": 8}),
+            "at most the 4 experts of a layer",
         ),
     ] {
         let error = read("gemma4", changes).unwrap_err();
