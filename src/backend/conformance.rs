@@ -66,6 +66,7 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     suite.storage();
     suite.attention();
     suite.projections();
+    suite.projections_of_gemma();
     suite.experts();
     suite.recurrent();
     suite.repeats();

@@ -88,35 +88,39 @@ fn stored(tolerance: Tolerance, seed: u64, len: usize) -> [(TensorData, f64); 3]
 
 impl<B: Backend> Suite<'_, B> {
     pub fn projections(&self) {
-        let of = |head_dim: usize| Shape { head_dim, ..SMALL };
-        for (shape, optional, keys_are_values) in [
-            (SMALL, false, false),
-            (SMALL, true, false),
-            (of(8), true, false),
-            (of(64), true, false),
-            (of(64), true, true),
-            (of(128), true, false),
-            (of(256), true, false),
-            (of(256), false, true),
-            (of(512), true, true),
-            (of(320), false, false),
-        ] {
-            let width = packed_width(shape, keys_are_values);
-            for (data, tolerance) in stored(self.tolerance, 80, width * INNER) {
-                let layer = self.layer(shape, data, optional, keys_are_values);
-                // Long vectors take long.
-                let recipes = RECIPES
-                    .into_iter()
-                    .filter(|recipe| shape.head_dim <= 256 || matches!(*recipe, "native" | "SD"));
-                for recipe in recipes {
-                    let layout = shape.layout(recipe, NativeDtype::F16);
-                    self.heads_are_those_of_simpler_operations(&layer, &layout, tolerance);
-                }
-                self.heads_do_not_depend_on_other_rows(&layer);
-            }
+        for (shape, optional) in [(SMALL, false), (SMALL, true)]
+            .into_iter()
+            .chain([8, 64, 128, 256].map(|head_dim| (Shape { head_dim, ..SMALL }, true)))
+        {
+            self.heads_of(shape, optional, false, &RECIPES);
         }
         self.gated_projections();
         self.what_cannot_be_stored_is_named();
+    }
+
+    /// Heads whose values are what keys are before their norm, and heads of more than 256 elements.
+    pub fn projections_of_gemma(&self) {
+        for (head_dim, optional, keys_are_values) in [
+            (64, true, true),
+            (24, false, true),
+            (512, true, true),
+            (320, false, false),
+        ] {
+            let shape = Shape { head_dim, ..SMALL };
+            self.heads_of(shape, optional, keys_are_values, &["native", "SD"]);
+        }
+    }
+
+    fn heads_of(&self, shape: Shape, optional: bool, keys_are_values: bool, recipes: &[&str]) {
+        let width = packed_width(shape, keys_are_values);
+        for (data, tolerance) in stored(self.tolerance, 80, width * INNER) {
+            let layer = self.layer(shape, data, optional, keys_are_values);
+            for recipe in recipes {
+                let layout = shape.layout(recipe, NativeDtype::F16);
+                self.heads_are_those_of_simpler_operations(&layer, &layout, tolerance);
+            }
+            self.heads_do_not_depend_on_other_rows(&layer);
+        }
     }
 
     /// Optional parts, and heads of which not all elements are rotated, come together.
