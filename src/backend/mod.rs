@@ -30,7 +30,9 @@ pub use ledger::{Held, Ledger, PURPOSES, Purpose};
 pub use meter::{Gauge, Meter};
 
 use crate::schema::{KvTotals, LayerAbsmax};
-pub use projections::{Destination, GateProjection, HeadProjection, concatenated, project_heads};
+pub use projections::{
+    Destination, GateProjection, HeadNormWeights, HeadProjection, concatenated, project_heads,
+};
 pub use recurrent::{DeltaRule, LENGTH_EPSILON, RecurrentLayer, cannot_cut};
 
 /// Operations of the decoder. Tensors are row-major `[rows, width]`; a row is one token.
@@ -152,6 +154,9 @@ pub trait Backend: Sized {
     /// `x *= factor`.
     fn scale(&self, x: &mut Self::Tensor, factor: f32) -> Result<(), BackendError>;
 
+    /// `x = cap * tanh(x / cap)`.
+    fn soft_cap(&self, x: &mut Self::Tensor, cap: f32) -> Result<(), BackendError>;
+
     /// [`Backend::rms_norm`] over every head vector of width `weight.len()`, in place.
     fn rms_norm_heads(
         &self,
@@ -234,7 +239,7 @@ pub trait Backend: Sized {
         packed: &mut Self::Tensor,
         q: &mut Self::Tensor,
     ) -> Result<(), BackendError> {
-        let width = (self.width(packed) - self.width(q)) / 2;
+        let width = heads.kv_width(self.width(packed), self.width(q));
         let mut k = self.tensor(to.rows.len(), width)?;
         let mut v = self.tensor(to.rows.len(), width)?;
         project_heads(self, x, heads, to, [packed, q, &mut k, &mut v])
@@ -359,11 +364,19 @@ pub trait Backend: Sized {
     /// `logits[i][ids[j]] = -inf` in every row.
     fn suppress(&self, logits: &mut Self::Tensor, ids: &[u32]) -> Result<(), BackendError>;
 
-    /// Index of the largest logit per row, the lowest index on ties. NaN anywhere is an error.
-    fn argmax(&self, logits: &Self::Tensor) -> Result<Vec<u32>, BackendError>;
+    /// Index of the largest logit per row, the lowest index on ties. Logits of `suppressed` ids,
+    /// which ascend, have to be -inf and all others finite: anything else is
+    /// [`BackendError::NotFinite`].
+    fn argmax(&self, logits: &Self::Tensor, suppressed: &[u32]) -> Result<Vec<u32>, BackendError>;
 
-    /// `logsumexp(logits[i]) - logits[i][targets[i]]` per row, in nats.
-    fn nll(&self, logits: &Self::Tensor, targets: &[u32]) -> Result<Vec<f64>, BackendError>;
+    /// `logsumexp(logits[i]) - logits[i][targets[i]]` per row, in nats. Logits are checked as by
+    /// [`Backend::argmax`]; a suppressed target gives +inf.
+    fn nll(
+        &self,
+        logits: &Self::Tensor,
+        targets: &[u32],
+        suppressed: &[u32],
+    ) -> Result<Vec<f64>, BackendError>;
 
     /// Waits for what was started, and reports the first number that could not be stored since the
     /// last call (by its row in the call that stored it). Backends whose operations are complete
