@@ -45,6 +45,7 @@ fn stepwise_logits(config: &ModelConfig, ids: &[u32]) -> Vec<Vec<f32>> {
         native: config.native_dtype,
         slots: 1,
         slot_tokens: ids.len(),
+        pass_tokens: ids.len(),
         recipe: Recipe::native(),
         absmax: None,
     };
@@ -65,7 +66,14 @@ fn largest(logits: &[f32]) -> u32 {
 
 #[test]
 fn generation_takes_the_largest_logit_at_every_step() {
-    for family in [Family::Llama, Family::Qwen2, Family::Qwen3, Family::Qwen35] {
+    let families = [
+        Family::Llama,
+        Family::Qwen2,
+        Family::Qwen3,
+        Family::Qwen35,
+        Family::Qwen3Moe,
+    ];
+    for family in families {
         let mut engine = tiny(family, &[]);
         engine
             .open_arm(&setup("native", &[], layout(2, 5)))

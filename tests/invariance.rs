@@ -21,7 +21,13 @@ use support::engines::{self, Log, generate, layout, score, setup};
 use support::models::{self, Noise};
 use support::oracle::Oracle;
 
-const FAMILIES: [Family; 4] = [Family::Llama, Family::Qwen2, Family::Qwen3, Family::Qwen35];
+const FAMILIES: [Family; 5] = [
+    Family::Llama,
+    Family::Qwen2,
+    Family::Qwen3,
+    Family::Qwen35,
+    Family::Qwen3Moe,
+];
 
 const RECIPES: [&str; 14] = [
     "native",

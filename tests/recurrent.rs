@@ -9,65 +9,15 @@ mod support;
 use assert_cmd::Command;
 use kvassay::backend::cpu::CpuBackend;
 use kvassay::backend::cuda::CudaBackend;
-use kvassay::backend::{Backend, BackendError, CacheLayout, CacheRow, Purpose};
-use kvassay::model::{Decoder, ModelConfig, Workspace, read_config};
+use kvassay::backend::{Backend, BackendError, Purpose};
+use kvassay::model::{ModelConfig, read_config};
 use kvassay::recipe::{LayerState, Recipe, sequence_bytes};
-use kvassay::schema::LayerAbsmax;
 use serde_json::Value;
-use support::fixture::{self, Expected};
+use support::decoding::{difference, layout, run};
+use support::fixture;
 use support::oracle::Oracle;
 
 const NAME: &str = "qwen3_5";
-
-fn layout(config: &ModelConfig, recipe: &str, absmax: &[LayerAbsmax]) -> CacheLayout {
-    let recipe = Recipe::parse(recipe).unwrap();
-    CacheLayout {
-        layers: config.cache_layers(),
-        native: config.native_dtype,
-        slots: 2,
-        slot_tokens: 512,
-        absmax: recipe.needs_calibration().then(|| absmax.to_vec()),
-        recipe,
-    }
-}
-
-/// Logits of the kept rows, and the largest values that the cache holds.
-fn run<B: Backend>(
-    decoder: &Decoder<B>,
-    layout: &CacheLayout,
-    expected: &Expected,
-    chunk: usize,
-) -> (Vec<f32>, Vec<LayerAbsmax>) {
-    let backend = decoder.backend();
-    let mut cache = backend.cache(layout).unwrap();
-    let mut workspace = Workspace::new(backend, decoder.config()).unwrap();
-    let mut found = Vec::new();
-    for start in (0..expected.ids.len()).step_by(chunk) {
-        let end = expected.ids.len().min(start + chunk);
-        let row = |position| CacheRow { slot: 1, position };
-        let rows: Vec<CacheRow> = (start..end).map(row).collect();
-        let kept = expected
-            .rows
-            .iter()
-            .filter(|row| (start..end).contains(row));
-        let wanted: Vec<usize> = kept.map(|row| row - start).collect();
-        let ids = &expected.ids[start..end];
-        let logits = decoder.forward(&mut cache, &rows, ids, &wanted, &mut workspace);
-        if let Some(logits) = logits.unwrap() {
-            found.extend(backend.to_host(logits).unwrap());
-        }
-    }
-    backend.settle().unwrap();
-    (found, backend.slot_absmax(&cache, 1).unwrap())
-}
-
-/// Root mean square of the differences over that of the expected numbers.
-fn difference(found: &[f32], expected: &[f32]) -> f64 {
-    assert_eq!(found.len(), expected.len());
-    let square = |x: f32| f64::from(x) * f64::from(x);
-    let differences: f64 = found.iter().zip(expected).map(|(a, b)| square(a - b)).sum();
-    (differences / expected.iter().copied().map(square).sum::<f64>()).sqrt()
-}
 
 /// Recipes change what attention layers keep, as an emulation in transformers does, by a part of what
 /// they change at all: numbers that lie next to a midpoint may be stored as neighbours.

@@ -3,6 +3,7 @@
 //! A backend's tests call [`suite`]; the checks know nothing of the backend but its trait.
 
 mod attention;
+mod codes;
 mod experts;
 mod invariance;
 mod oracle;
@@ -12,6 +13,7 @@ mod recurrent;
 mod repeats;
 mod rows;
 pub mod storage;
+mod windows;
 
 use super::{Backend, CacheLayer, CacheLayout, CacheRow, TensorData};
 use crate::recipe::{NativeDtype, Recipe};
@@ -53,7 +55,7 @@ pub struct Suite<'a, B> {
     pub native_queries: bool,
 }
 
-/// Runs every check.
+/// Runs every check but [`Suite::windows`].
 pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     let suite = Suite {
         backend,
@@ -62,6 +64,7 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     };
     suite.rows();
     suite.readout();
+    suite.codes();
     suite.invariance();
     suite.storage();
     suite.attention();
@@ -121,6 +124,7 @@ impl Shape {
             native,
             slots: 3,
             slot_tokens: 512,
+            pass_tokens: 3 * 512,
             absmax: recipe.needs_calibration().then(|| self.absmax()),
             recipe,
         }

@@ -4,7 +4,7 @@ mod rope;
 
 use crate::backend::{Activation, CacheLayer, RecurrentLayer};
 use crate::recipe::NativeDtype;
-use crate::schema::Geometry;
+use crate::schema::{AttentionLayers, Geometry};
 pub use rope::{QueryGrowth, Rope, RopeScaling};
 
 /// Model family.
@@ -273,6 +273,34 @@ impl ModelConfig {
         layers.filter_map(|(number, layer)| layer.recurrent.map(|_| number))
     }
 
+    /// Layers with keys and values by what they keep, as certificates state it: none where all keep
+    /// the same, and every token.
+    fn attention_layers(&self) -> Vec<AttentionLayers> {
+        let u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let mut kinds: Vec<AttentionLayers> = Vec::new();
+        let layers = self.layers.iter().enumerate();
+        for (number, layer) in layers.filter(|(_, layer)| layer.recurrent.is_none()) {
+            let own = AttentionLayers {
+                layers: vec![u32(number)],
+                kv_heads: u32(layer.kv_heads),
+                head_dim: u32(layer.head_dim),
+                window: layer.window.map(u32),
+            };
+            let alike = |kind: &&mut AttentionLayers| {
+                (kind.kv_heads, kind.head_dim, kind.window)
+                    == (own.kv_heads, own.head_dim, own.window)
+            };
+            match kinds.iter_mut().find(alike) {
+                Some(kind) => kind.layers.extend(own.layers),
+                None => kinds.push(own),
+            }
+        }
+        match kinds.as_slice() {
+            [AttentionLayers { window: None, .. }] => Vec::new(),
+            _ => kinds,
+        }
+    }
+
     /// The largest of a size over all layers; 0 for a model without any.
     pub fn widest(&self, size: impl Fn(&LayerConfig) -> usize) -> usize {
         self.layers.iter().map(size).max().unwrap_or(0)
@@ -292,6 +320,7 @@ impl ModelConfig {
             context: u32(self.context),
             native_dtype: self.native_dtype.name().to_owned(),
             recurrent_layers: self.recurrent_layers().map(u32).collect(),
+            attention_layers: self.attention_layers(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kvassay::backend::{Activation, RecurrentLayer, TensorData};
 use kvassay::model::{
-    Family, LayerConfig, ModelConfig, ModelError, Rope, RopeScaling, WeightSource,
+    ExpertsConfig, Family, LayerConfig, ModelConfig, ModelError, Rope, RopeScaling, WeightSource,
 };
 use kvassay::recipe::NativeDtype;
 use kvassay::schema::FileDigest;
@@ -71,14 +71,35 @@ const RECURRENT: RecurrentLayer = RecurrentLayer {
     kernel: 4,
 };
 
+/// A mixture of experts, of which a token goes through two.
+const EXPERTS: ExpertsConfig = ExpertsConfig {
+    experts: 5,
+    chosen: 2,
+    intermediate_size: 16,
+    renormalised: true,
+    beside_mlp: false,
+};
+
+fn has_head_norms(family: Family) -> bool {
+    matches!(family, Family::Qwen3 | Family::Qwen3Moe | Family::Qwen35)
+}
+
 /// Layers of a family.
 fn layers(family: Family) -> Vec<LayerConfig> {
     let kv_heads = if family == Family::Llama { 1 } else { 2 };
-    let is_wide = matches!(family, Family::Qwen3 | Family::Qwen35);
+    let is_wide = has_head_norms(family);
     let attention = LayerConfig::new(4, kv_heads, if is_wide { 16 } else { 8 });
     let recurrent = LayerConfig::recurrent(RECURRENT);
     match family {
         Family::Qwen35 => vec![attention, recurrent, recurrent, attention],
+        Family::Qwen3Moe => {
+            let experts = Some(EXPERTS);
+            let sparse = LayerConfig {
+                experts,
+                ..attention
+            };
+            vec![sparse, attention, sparse]
+        }
         _ => vec![attention; 2],
     }
 }
@@ -97,7 +118,7 @@ pub fn config(family: Family) -> ModelConfig {
         qkv_bias: family == Family::Qwen2,
         attention_output_bias: family == Family::Llama,
         mlp_bias: family == Family::Llama,
-        qk_norm: matches!(family, Family::Qwen3 | Family::Qwen35),
+        qk_norm: has_head_norms(family),
         attention_gate: family == Family::Qwen35,
         fused_projections: false,
         output_norms: false,
@@ -121,9 +142,6 @@ pub fn config(family: Family) -> ModelConfig {
 /// Names and shapes of every tensor that `config` asks for.
 fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     let (hidden, inner) = (config.hidden_size, config.intermediate_size);
-    let layer = config.layers[0];
-    let (queries, keys, dim) = (layer.q_width(), layer.kv_width(), layer.head_dim);
-    let gates = if config.attention_gate { queries } else { 0 };
     let vocab = vec![config.vocab_size, hidden];
     let mut list = vec![
         ("model.embed_tokens.weight".to_owned(), vocab.clone()),
@@ -132,21 +150,26 @@ fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     if !config.tied_embeddings {
         list.push(("lm_head.weight".to_owned(), vocab));
     }
-    let projections = [
-        ("self_attn.q_proj", queries + gates, hidden, config.qkv_bias),
-        ("self_attn.k_proj", keys, hidden, config.qkv_bias),
-        ("self_attn.v_proj", keys, hidden, config.qkv_bias),
-        (
-            "self_attn.o_proj",
-            hidden,
-            queries,
-            config.attention_output_bias,
-        ),
-        ("mlp.gate_proj", inner, hidden, config.mlp_bias),
-        ("mlp.up_proj", inner, hidden, config.mlp_bias),
-        ("mlp.down_proj", hidden, inner, config.mlp_bias),
-    ];
-    for (layer, LayerConfig { recurrent, .. }) in config.layers.iter().enumerate() {
+    for (layer, shape) in config.layers.iter().enumerate() {
+        let (queries, keys, dim) = (shape.q_width(), shape.kv_width(), shape.head_dim);
+        let gates = if config.attention_gate { queries } else { 0 };
+        let projections = [
+            ("self_attn.q_proj", queries + gates, hidden, config.qkv_bias),
+            ("self_attn.k_proj", keys, hidden, config.qkv_bias),
+            ("self_attn.v_proj", keys, hidden, config.qkv_bias),
+            (
+                "self_attn.o_proj",
+                hidden,
+                queries,
+                config.attention_output_bias,
+            ),
+            ("mlp.gate_proj", inner, hidden, config.mlp_bias),
+            ("mlp.up_proj", inner, hidden, config.mlp_bias),
+            ("mlp.down_proj", hidden, inner, config.mlp_bias),
+        ];
+        let LayerConfig {
+            recurrent, experts, ..
+        } = shape;
         let mut add = |part: String, shape: Vec<usize>| {
             list.push((format!("model.layers.{layer}.{part}"), shape));
         };
@@ -172,7 +195,30 @@ fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
             add("self_attn.q_norm.weight".to_owned(), vec![dim]);
             add("self_attn.k_norm.weight".to_owned(), vec![dim]);
         }
+        if let Some(ExpertsConfig {
+            experts,
+            intermediate_size: own,
+            ..
+        }) = *experts
+        {
+            add("mlp.gate.weight".to_owned(), vec![experts, hidden]);
+            for expert in 0..experts {
+                for (name, shape) in [
+                    ("gate_proj", [own, hidden]),
+                    ("up_proj", [own, hidden]),
+                    ("down_proj", [hidden, own]),
+                ] {
+                    add(
+                        format!("mlp.experts.{expert}.{name}.weight"),
+                        shape.to_vec(),
+                    );
+                }
+            }
+        }
         for (name, out, width, bias) in projections {
+            if experts.is_some() && name.starts_with("mlp") {
+                continue;
+            }
             if recurrent.is_some() && name.starts_with("self_attn") {
                 continue;
             }

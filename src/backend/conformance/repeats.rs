@@ -2,8 +2,8 @@
 
 use super::{Suite, bits, noise, span};
 use crate::backend::{
-    Backend, BackendError, CacheLayer, CacheLayout, CacheRow, Destination, HeadProjection,
-    LayerPass, RotaryTable, TensorData,
+    Activation, Backend, BackendError, CacheLayer, CacheLayout, CacheRow, Destination,
+    ExpertWeights, HeadProjection, LayerPass, RotaryTable, RoutingRule, TensorData,
 };
 use crate::recipe::{NativeDtype, Recipe};
 
@@ -14,14 +14,20 @@ const HEAD_DIM: usize = 64;
 const HIDDEN: usize = 96;
 const WIDTH: usize = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
 const VOCABULARY: usize = 50;
+/// Experts, and their width.
+const EXPERTS: usize = 6;
+const EXPERT: usize = 24;
 
-/// Attention layers without anything between them.
+/// Layers of attention and, behind it, experts.
 struct Model<'a, B: Backend> {
     backend: &'a B,
     embedding: B::Weight,
     norm: B::Vector,
     heads: [B::Weight; LAYERS],
     output: [B::Weight; LAYERS],
+    router: B::Weight,
+    gate_up: B::Weight,
+    down: B::Weight,
 }
 
 /// Activations and cache of one way to run it.
@@ -31,6 +37,8 @@ struct State<B: Backend> {
     packed: B::Tensor,
     q: B::Tensor,
     attended: B::Tensor,
+    logits: B::Tensor,
+    routes: B::Routes,
     table: RotaryTable,
 }
 
@@ -43,6 +51,8 @@ impl<B: Backend> Model<'_, B> {
             packed: tensor(WIDTH),
             q: tensor(HEADS * HEAD_DIM),
             attended: tensor(HEADS * HEAD_DIM),
+            logits: tensor(EXPERTS),
+            routes: self.backend.routes(EXPERTS).expect("routes"),
             table: table.clone(),
         }
     }
@@ -71,8 +81,27 @@ impl<B: Backend> Model<'_, B> {
             b.project_heads(&state.normed, &heads, to, &mut state.packed, &mut state.q)?;
             b.attend(cache, layer, &state.q, rows, &mut state.attended)?;
             b.matmul_add(&state.attended, &self.output[layer], None, &mut state.x)?;
+            self.experts(state)?;
         }
         Ok(())
+    }
+
+    fn experts(&self, state: &mut State<B>) -> Result<(), BackendError> {
+        let b = self.backend;
+        b.rms_norm(&state.x, &self.norm, 1e-6, &mut state.normed)?;
+        b.matmul(&state.normed, &self.router, None, &mut state.logits)?;
+        let rule = RoutingRule {
+            chosen: 2,
+            renormalised: true,
+            scales: None,
+        };
+        b.route(&state.logits, rule, &mut state.routes)?;
+        let weights = ExpertWeights {
+            gate_up: &self.gate_up,
+            down: &self.down,
+            activation: Activation::Silu,
+        };
+        b.mix_experts_add(&state.normed, weights, &mut state.routes, &mut state.x)
     }
 
     /// The residual stream behind the layers, which are run directly or by [`Backend::layers`].
@@ -90,6 +119,7 @@ impl<B: Backend> Model<'_, B> {
             &mut state.packed,
             &mut state.q,
             &mut state.attended,
+            &mut state.logits,
         ];
         for tensor in tensors {
             b.resize(tensor, rows.len()).expect("rows");
@@ -186,6 +216,9 @@ impl<B: Backend> Suite<'_, B> {
             norm: self.vector(&noise(61, HIDDEN)),
             heads: [62, 63].map(|seed| weight(seed, WIDTH, HIDDEN)),
             output: [64, 65].map(|seed| weight(seed, HIDDEN, HEADS * HEAD_DIM)),
+            router: weight(66, EXPERTS, HIDDEN),
+            gate_up: weight(67, EXPERTS * 2 * EXPERT, HIDDEN),
+            down: weight(68, EXPERTS * HIDDEN, EXPERT),
         };
         let recipe = Recipe::parse(recipe).expect("a recipe");
         let mut layers = vec![CacheLayer::new(KV_HEADS, HEAD_DIM); LAYERS];
@@ -198,6 +231,7 @@ impl<B: Backend> Suite<'_, B> {
             native,
             slots: 4,
             slot_tokens: 1100,
+            pass_tokens: 1100,
             absmax: recipe
                 .needs_calibration()
                 .then(|| vec![crate::schema::LayerAbsmax { k: 0.5, v: 0.5 }; LAYERS]),

@@ -377,13 +377,7 @@ impl Backend for CpuBackend {
         if tokens > 0 && cache.states().exist() {
             return Err(cannot_cut(tokens));
         }
-        cache.truncate(slot, tokens);
-        Ok(())
-    }
-
-    fn reset_slot(&self, cache: &mut CpuCache, slot: usize) -> Result<(), BackendError> {
-        cache.truncate(slot, 0);
-        Ok(())
+        cache.truncate(slot, tokens)
     }
 
     fn slot_totals(&self, cache: &CpuCache, slot: usize) -> Result<Vec<KvTotals>, BackendError> {

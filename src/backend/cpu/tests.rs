@@ -28,6 +28,16 @@ fn the_cpu_attends_to_wide_heads() {
     suite.wide_heads(true);
 }
 
+#[test]
+fn the_cpu_keeps_no_more_than_windows_need() {
+    let suite = Suite {
+        backend: &CpuBackend::new(),
+        tolerance: Tolerance::of_f32(4e-6),
+        native_queries: false,
+    };
+    suite.windows();
+}
+
 /// Bits of one pass through every operation.
 fn pass(b: &CpuBackend, recipe: &str) -> Vec<Vec<u32>> {
     let shape = Shape {

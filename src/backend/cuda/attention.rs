@@ -138,7 +138,7 @@ impl Attention<'_> {
             .partials
             .reserve(long * heads * spans, shape.head_dim)?;
         let at = plan.addresses();
-        let (table, pages_per_slot) = cache.table();
+        let (table, pages_per_slot) = cache.table(layer);
         let ([k, v], sink) = (cache.sides(layer), cache.sink());
         let to = out.written_for_products(q.operand)?;
         // Rounded ones serve as they are: the kernels round no other way.
@@ -217,11 +217,6 @@ fn check(cache: &CudaCache, layer: usize, q: &CudaTensor, rows: &[CacheRow], out
         "query heads per key/value head"
     );
     for row in rows {
-        assert!(
-            row.position < cache.tokens(layer, row.slot),
-            "position {} of slot {} is not stored",
-            row.position,
-            row.slot
-        );
+        cache.check_visible(layer, *row);
     }
 }

@@ -10,20 +10,12 @@ use cudarc::nvrtc::result::NvrtcError;
 use cudarc::nvrtc::{result, sys};
 
 use super::library::{self, Needed};
+use super::parts::Part;
 use crate::backend::BackendError;
 use crate::schema::sha256_hex;
 
 const COMMON: &str = include_str!("kernels/common.cu");
 const MLP: &str = include_str!("kernels/mlp.cu");
-const PARTS: [&str; 7] = [
-    MLP,
-    include_str!("kernels/rowwise.cu"),
-    include_str!("kernels/product.cu"),
-    include_str!("kernels/storage.cu"),
-    include_str!("kernels/recurrent.cu"),
-    include_str!("kernels/readout.cu"),
-    include_str!("kernels/routing.cu"),
-];
 const EXPERTS: &str = include_str!("kernels/experts.cu");
 const EXPERTS_HOPPER: &str = include_str!("kernels/experts_hopper.cu");
 const ATTENTION: [&str; 3] = [
@@ -56,13 +48,13 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Everything but attention and experts.
-    pub fn rows() -> Self {
+    /// Kernels beside attention and experts.
+    pub fn part(part: &Part) -> Self {
         Unit {
-            source: [&[COMMON], &PARTS[..]].concat().join("\n"),
+            source: [&[COMMON], part.sources].concat().join("\n"),
             defines: Vec::new(),
             specific: false,
-            purpose: "everything but attention and experts",
+            purpose: part.name,
         }
     }
 
@@ -320,6 +312,7 @@ mod tests {
     use rayon::prelude::*;
 
     use super::super::attention;
+    use super::super::parts::PARTS;
     use super::testing::has_compiler;
     use super::*;
 
@@ -334,8 +327,7 @@ mod tests {
                 let units = attention::testing::units(capability, shared_limit);
                 let hopper = capability == (9, 0);
                 let experts = [false, true].map(|bf16| Unit::experts(bf16, hopper));
-                let own = [Unit::rows()].into_iter().chain(experts);
-                let units = own.chain(units);
+                let units = PARTS.iter().map(Unit::part).chain(experts).chain(units);
                 units.map(move |unit| (capability, unit))
             })
             .collect();

@@ -11,6 +11,7 @@
 
 mod attention;
 mod cache;
+mod codes;
 mod compile;
 mod device;
 mod experts;
@@ -18,6 +19,7 @@ mod functions;
 mod library;
 mod memory;
 mod operations;
+mod parts;
 mod plan;
 mod product;
 mod projections;

@@ -9,9 +9,9 @@ use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, of_one_type};
 use super::{CudaBackend, readout};
 use crate::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination,
-    ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable, RoutingRule,
-    TensorData, cannot_cut,
+    Activation, Backend, BackendError, CacheLayout, CacheLimit, CacheRow, Codes, DeltaRule,
+    Destination, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable,
+    RoutingRule, TensorData, cannot_cut,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -65,7 +65,18 @@ impl Backend for CudaBackend {
         experts: usize,
         [out, inner]: [usize; 2],
     ) -> Result<CudaWeight, BackendError> {
-        self.take_over_experts(of_one_type(parts), experts * out, inner)
+        let weight = self.take_over_experts(of_one_type(parts), experts * out, inner)?;
+        self.kernels.expect_experts(weight.format);
+        Ok(weight)
+    }
+
+    fn decoded_weight(
+        &self,
+        parts: &[Codes<'_>],
+        out: usize,
+        inner: usize,
+    ) -> Result<Option<CudaWeight>, BackendError> {
+        self.decode(parts, out, inner)
     }
 
     fn vector(&self, data: TensorData) -> Result<CudaVector, BackendError> {
@@ -93,15 +104,15 @@ impl Backend for CudaBackend {
         CudaCache::new(&self.kernels.device, layout)
     }
 
-    fn cache_tokens_limit(
+    fn cache_limit(
         &self,
         layout: &CacheLayout,
         reserved: usize,
-    ) -> Result<Option<usize>, BackendError> {
+    ) -> Result<Option<CacheLimit>, BackendError> {
         let (free, _) = self.memory()?;
         let room = CacheRoom::new(layout)?;
         let reserved = reserved.saturating_add(self.products.trial_bytes());
-        Ok(Some(room.tokens_in(free.saturating_sub(reserved))))
+        Ok(Some(room.limit_in(free.saturating_sub(reserved))))
     }
 
     fn embed(
@@ -372,13 +383,7 @@ impl Backend for CudaBackend {
         if tokens > 0 && cache.states().exist() {
             return Err(cannot_cut(tokens));
         }
-        cache.truncate(slot, tokens);
-        Ok(())
-    }
-
-    fn reset_slot(&self, cache: &mut CudaCache, slot: usize) -> Result<(), BackendError> {
-        cache.truncate(slot, 0);
-        Ok(())
+        cache.truncate(slot, tokens)
     }
 
     fn slot_totals(&self, cache: &CudaCache, slot: usize) -> Result<Vec<KvTotals>, BackendError> {

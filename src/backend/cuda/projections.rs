@@ -70,10 +70,10 @@ impl CudaBackend {
         [k, v]: [u64; 2],
         turned: usize,
     ) -> Result<StoreArguments, BackendError> {
-        cache.reserve(layer..layer + 1, rows)?;
+        cache.reserve(&self.kernels, layer..layer + 1, rows)?;
         let shape = cache.layer(layer);
         let places = self.kept.rows(&self.kernels.device, rows)?;
-        let ((table, pages_per_slot), sink) = (cache.table(), cache.sink());
+        let ((table, pages_per_slot), sink) = (cache.table(layer), cache.sink());
         Ok(StoreArguments {
             k,
             v,

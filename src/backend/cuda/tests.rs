@@ -31,6 +31,17 @@ fn a_gpu_passes_the_conformance_suite() {
 }
 
 #[test]
+fn a_gpu_keeps_no_more_than_windows_need() {
+    let Some(backend) = gpu() else { return };
+    let suite = Suite {
+        backend: &backend,
+        tolerance: TOLERANCE,
+        native_queries: false,
+    };
+    suite.windows();
+}
+
+#[test]
 fn a_gpu_starts_passes_that_repeat_from_recordings() {
     let Some(backend) = gpu() else { return };
     let suite = Suite {
@@ -294,7 +305,9 @@ fn a_full_cache_takes_the_bytes_that_memory_figures_give() {
         for slot in 0..layout.slots {
             for layer in 0..layout.layers.len() {
                 let rows = conformance::span(slot, 0, layout.slot_tokens);
-                cache.reserve(layer..layer + 1, &rows).unwrap();
+                cache
+                    .reserve(&backend.kernels, layer..layer + 1, &rows)
+                    .unwrap();
             }
         }
         let pages = (layout.slots * layout.slot_tokens / 16) as u64;

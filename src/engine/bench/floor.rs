@@ -1,7 +1,7 @@
 //! The least that work can cost: bytes that have to be read once, operations that have to be done.
 
 use crate::backend::CacheRow;
-use crate::model::{LayerConfig, ModelConfig};
+use crate::model::{ExpertsConfig, LayerConfig, ModelConfig};
 use crate::recipe::{Recipe, vector_bytes};
 
 /// Rates that bound a worker, as measured or declared.
@@ -84,7 +84,7 @@ impl Cost {
 pub struct Costs {
     layers: Vec<LayerConfig>,
     hidden: f64,
-    /// Elements of a layer's MLP.
+    /// Elements of the MLP of a layer that has one.
     mlp: f64,
     /// Elements of the output projection.
     head: f64,
@@ -106,19 +106,50 @@ impl Costs {
     fn stored(&self, layer: &LayerConfig) -> f64 {
         let recurrent = layer.recurrent;
         let states = recurrent.map_or(0, |shape| shape.projected() + shape.values());
-        self.hidden * (2 * layer.kv_width() + states) as f64
+        let kept = layer.projected_width() - layer.q_width();
+        self.hidden * (kept + states) as f64
     }
 
-    /// Elements of a layer's other projections; of a recurrent one all but the MLP's are counted for
-    /// every row.
+    /// Elements of a layer's other projections that a row is multiplied with; of a recurrent one all
+    /// but the MLP's are counted for every row.
     fn rest(&self, layer: &LayerConfig) -> f64 {
-        2.0 * self.hidden * layer.q_width() as f64 + self.mlp
+        let chosen = layer.experts.map_or(0, |shape| shape.chosen);
+        self.rest_with(layer, chosen as f64)
     }
 
-    /// Bytes of the weights that a pass reads, in 16 bits.
+    /// The same with so many of its experts, where it has any.
+    fn rest_with(&self, layer: &LayerConfig, experts: f64) -> f64 {
+        let attention = 2.0 * self.hidden * layer.q_width() as f64;
+        let mixture = layer.experts.map(|shape| {
+            let each = 3.0 * self.hidden * shape.intermediate_size as f64;
+            let beside = if shape.beside_mlp { self.mlp } else { 0.0 };
+            beside + experts * each + self.hidden * shape.experts as f64
+        });
+        attention + mixture.unwrap_or(self.mlp)
+    }
+
+    /// Bytes of all weights but the embedding, in 16 bits.
     pub fn weights(&self) -> f64 {
+        self.bytes_with(|shape| shape.experts as f64)
+    }
+
+    /// Bytes of the weights that a pass over so many rows reads: of experts those that any row goes
+    /// to, which are taken to be chosen evenly and by each row on its own.
+    pub fn weights_read(&self, rows: usize) -> f64 {
+        self.bytes_with(|shape| {
+            let all = shape.experts as f64;
+            let spared = 1.0 - shape.chosen as f64 / all;
+            all * (1.0 - spared.powf(rows as f64))
+        })
+    }
+
+    fn bytes_with(&self, experts: impl Fn(ExpertsConfig) -> f64) -> f64 {
         let layers = self.layers.iter();
-        let elements: f64 = layers.map(|l| self.stored(l) + self.rest(l)).sum();
+        let elements: f64 = layers
+            .map(|layer| {
+                self.stored(layer) + self.rest_with(layer, layer.experts.map_or(0.0, &experts))
+            })
+            .sum();
         2.0 * (elements + self.head)
     }
 
@@ -237,6 +268,35 @@ mod tests {
             .map(|position| CacheRow { slot: 0, position })
             .collect();
         assert_eq!(costs.attention(&rows), 4.0 * 4096.0 * 5050.0);
+    }
+
+    /// A row goes through some experts; rows together read what any of them goes through.
+    #[test]
+    fn experts_are_read_once_and_computed_where_they_are_chosen() {
+        let mut config = builtin_shape("qwen3-8b").unwrap().unwrap();
+        let dense = Costs::new(&config);
+        let shape = ExpertsConfig {
+            experts: 128,
+            chosen: 8,
+            intermediate_size: 768,
+            renormalised: true,
+            beside_mlp: false,
+        };
+        config.layers[5].experts = Some(shape);
+        let costs = Costs::new(&config);
+        let (each, router) = (3.0 * 4096.0 * 768.0, 4096.0 * 128.0);
+        let mlp = 3.0 * 4096.0 * 12_288.0;
+        let fewer = |experts: f64| 2.0 * (mlp - experts * each - router);
+        assert_eq!(dense.weights() - costs.weights(), fewer(128.0));
+        assert_eq!(dense.weights_read(1), dense.weights());
+        assert!((dense.weights() - costs.weights_read(1) - fewer(8.0)).abs() < 1.0);
+        // Of two rows the second goes to 8 of 128, of which half an expert is one of the first's.
+        assert!((dense.weights() - costs.weights_read(2) - fewer(15.5)).abs() < 1.0);
+        assert!((costs.weights_read(10_000) - costs.weights()).abs() < 1.0);
+        let native = Recipe::native();
+        let operations = |costs: &Costs| costs.sequence(&native, 10, 10, 0).operations;
+        let difference = operations(&dense) - operations(&costs);
+        assert_eq!(difference, 10.0 * fewer(8.0));
     }
 
     /// A layer with a window looks at no more than that.

@@ -197,7 +197,7 @@ impl<B: Timed> Bench<B> {
         let before = self.costs.sequence(recipe, tokens - 1, 0, 0).operations;
         let step = self.costs.sequence(recipe, tokens - 1, 0, 1);
         let cost = Cost {
-            bytes: step.bytes * slots as f64 + self.costs.weights(),
+            bytes: step.bytes * slots as f64 + self.costs.weights_read(slots),
             operations: (step.operations - before) * slots as f64,
         };
         Ok(Measured {
@@ -273,7 +273,7 @@ impl<B: Timed> Bench<B> {
             .sum();
         let passes = steps.div_ceil(batch.slots).max(1);
         let weights = Cost {
-            bytes: self.costs.weights() * passes as f64,
+            bytes: self.costs.weights_read(batch.slots) * passes as f64,
             operations: 0.0,
         };
         generate

@@ -2,7 +2,7 @@
 
 use crate::engine::BatchLayout;
 use crate::model::{LayerConfig, ModelConfig};
-use crate::recipe::{CacheShape, PAGE_TOKENS, Recipe, bytes_per_token, cache_bytes};
+use crate::recipe::{CacheShape, Recipe, bytes_per_token, cache_bytes, most_pages};
 
 use super::schedule::LOGIT_ROWS;
 
@@ -32,10 +32,9 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
     let gate = if config.attention_gate { queries } else { 0 };
     let attention = 2 * queries + 2 * keys + gate;
     let has_both = |layer: &LayerConfig| layer.experts.is_some_and(|shape| shape.beside_mlp);
-    let streams =
-        3 + usize::from(config.output_norms) + usize::from(config.layers.iter().any(has_both));
-    let widths =
-        streams * config.hidden_size + attention + recurrent + 3 * config.intermediate_size;
+    let beside = usize::from(config.layers.iter().any(has_both));
+    let streams = 3 + usize::from(config.output_norms) + beside;
+    let widths = streams * config.hidden_size + attention + recurrent + 3 * config.dense_width();
     let spans = tokens.div_ceil(SPAN);
     let partials = if spans > 1 {
         spans * (queries * 4 + heads * 8)
@@ -43,8 +42,18 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
         0
     };
     let wanted = rows.min(layout.slots + LOGIT_ROWS);
-    let of_rows = rows.saturating_mul(widths * ELEMENT_BYTES + partials);
+    let experts = config.widest(|layer| experts(layer, config.hidden_size));
+    let of_rows = rows.saturating_mul(widths * ELEMENT_BYTES + partials + experts);
     of_rows.saturating_add(wanted.saturating_mul(config.vocab_size * 4))
+}
+
+/// Bytes that a row takes on its way through the experts of a layer: logits, and for each of its
+/// experts the gated MLP in at most f32, what that gives, and where it stands among others.
+fn experts(layer: &LayerConfig, hidden: usize) -> usize {
+    layer.experts.map_or(0, |shape| {
+        let each = 4 * shape.intermediate_size + 4 * hidden + 16;
+        4 * shape.experts + shape.chosen * each
+    })
 }
 
 /// `slots` sequences side by side, and the largest prompt chunk whose activations are a small part
@@ -70,7 +79,8 @@ pub(super) fn fitting(
 pub(super) struct Least {
     /// Bytes of all weights.
     weights: u64,
-    /// Bytes of the native cache of one sequence of `tokens` tokens, with its recurrent state.
+    /// Bytes of the native cache of one sequence of `tokens` tokens, with its recurrent state; layers
+    /// with a window keep what the shortest passes need.
     cache: u64,
     /// Bytes of activations in the shortest passes.
     activations: u64,
@@ -81,22 +91,24 @@ impl Least {
     /// For weights of `weights` bytes, `slots` sequences side by side and sequences of up to
     /// `tokens` tokens.
     pub fn new(config: &ModelConfig, weights: u64, slots: usize, tokens: usize) -> Self {
-        let per_token = |layer: &LayerConfig| {
+        let shortest = fitting(config, slots, tokens, 0);
+        let of_layer = |layer: &LayerConfig| {
             let shape = CacheShape {
                 layers: 1,
                 kv_heads: layer.kv_heads as u32,
                 head_dim: layer.head_dim as u32,
             };
-            bytes_per_token(&Recipe::native(), &shape)
+            let window = layer.window.map(|window| window as u64);
+            let pages = most_pages(window, 1, tokens as u64, shortest.prefill_chunk as u64);
+            let bytes = cache_bytes(pages, bytes_per_token(&Recipe::native(), &shape));
+            bytes.unwrap_or(u64::MAX)
         };
-        let pages = (tokens as u64).div_ceil(PAGE_TOKENS);
-        let cache = cache_bytes(pages, config.layers.iter().map(per_token).sum());
+        let layers = config.layers.iter().map(of_layer);
         let recurrent = config.layers.iter().filter_map(|layer| layer.recurrent);
         let states: u64 = recurrent.flat_map(|shape| shape.bytes()).sum();
-        let shortest = fitting(config, slots, tokens, 0);
         Least {
             weights,
-            cache: cache.map_or(u64::MAX, |cache| cache.saturating_add(states)),
+            cache: layers.fold(states, u64::saturating_add),
             activations: activations(config, shortest, tokens) as u64,
             tokens,
         }
@@ -136,7 +148,7 @@ impl Least {
 mod tests {
     use super::*;
     use crate::backend::Activation;
-    use crate::model::{Family, Rope, RopeScaling};
+    use crate::model::{ExpertsConfig, Family, Rope, RopeScaling};
     use crate::recipe::NativeDtype;
 
     const GIB: usize = 1 << 30;
@@ -196,6 +208,31 @@ mod tests {
     }
 
     #[test]
+    fn rows_take_room_with_each_of_their_experts() {
+        let dense = eight_billion();
+        let mut sparse = dense.clone();
+        for layer in &mut sparse.layers {
+            layer.experts = Some(ExpertsConfig {
+                experts: 128,
+                chosen: 8,
+                intermediate_size: 768,
+                renormalised: true,
+                beside_mlp: false,
+            });
+        }
+        let layout = BatchLayout {
+            slots: 1,
+            prefill_chunk: 99,
+        };
+        let bytes = |config: &ModelConfig| activations(config, layout, 1024);
+        let own = 4 * 128 + 8 * (4 * 768 + 4 * 4096 + 16);
+        assert_eq!(
+            bytes(&sparse) + 100 * 3 * 12_288 * 6,
+            bytes(&dense) + 100 * own
+        );
+    }
+
+    #[test]
     fn the_chunk_shrinks_with_the_memory() {
         let config = eight_billion();
         let chunk = |free| fitting(&config, 512, 8192, free).prefill_chunk;
@@ -232,6 +269,13 @@ mod tests {
         ] {
             assert!(refusal.contains(part), "{part}: {refusal}");
         }
+        // Layers with a window keep less: its pages, and those of the shortest chunk.
+        let mut windowed = config.clone();
+        for layer in &mut windowed.layers[1..] {
+            layer.window = Some(512);
+        }
+        let least = Least::new(&windowed, weights, 512, 8192);
+        assert_eq!(least.cache, (8192 + 35 * 16 * (33 + 16)) * 8 * 512);
         // Shorter sequences need less.
         let short = Least::new(&config, weights, 512, 1000);
         assert_eq!(short.cache, 1008 * 36 * 8 * 512);

@@ -49,49 +49,53 @@ DEV Place place_of(const ExpertProduct& p, int width) {
 // ups are multiplied, every GROUP of lines are half gates, half the ups that belong to them.
 template <bool GATED, int ROWS, int OUTS, int GROUP, int THREADS, int STAGES> struct Copies {
   static const int LINES = THREADS / 8, STAGE = (ROWS + OUTS) * LINE;  // LINES are copied at a time
-  const u16* x;
-  const u16* weight;
-  i64 x_from[ROWS / LINES], w_from[OUTS / LINES];  // where this thread's lines begin; -1 for none
+  static const int X_OWN = (ROWS + LINES - 1) / LINES, W_OWN = (OUTS + LINES - 1) / LINES;
+  static const u32 NONE = 0xffffffffu;
+  const uint4* x;
+  const uint4* weight;
+  u32 x_from[X_OWN], w_from[W_OWN];  // this thread's first piece of every line of its own
   u32 base;
-  int inner, steps, piece, first_line;
+  int pieces, steps, piece, first_line;
 
   DEV_MEMBER Copies(const ExpertProduct& p, const Place& at, u32 memory) {
     piece = threadIdx.x & 7;
     first_line = threadIdx.x >> 3;
     base = memory;
-    inner = p.inner;
-    steps = (inner + STEP - 1) / STEP;
-    x = (const u16*)p.x;
-    weight = (const u16*)p.weight + (i64)at.tile.x * (GATED ? 2 : 1) * p.columns * inner;
+    pieces = p.inner / 8;
+    steps = (p.inner + STEP - 1) / STEP;
+    x = (const uint4*)p.x;
+    weight = (const uint4*)p.weight + (i64)at.tile.x * (GATED ? 2 : 1) * p.columns * pieces;
 #pragma unroll
-    for (int i = 0; i < ROWS / LINES; i++) {
+    for (int i = 0; i < X_OWN; i++) {
       int line = first_line + i * LINES;
-      i64 row = p.by_pair || line >= at.tile.z ? at.tile.y + line : p.order[at.tile.y + line] / p.chosen;
-      x_from[i] = line < at.tile.z ? row * inner + piece * 8 : -1;
+      int row = p.by_pair || line >= at.tile.z ? at.tile.y + line : p.order[at.tile.y + line] / p.chosen;
+      x_from[i] = line < at.tile.z ? (u32)row * pieces + piece : NONE;
     }
 #pragma unroll
-    for (int i = 0; i < OUTS / LINES; i++) {
+    for (int i = 0; i < W_OWN; i++) {
       int line = first_line + i * LINES, within = line % GROUP, column = at.column0 + line;
       bool up = GATED && within >= GROUP / 2;
       if (GATED) column = at.column0 + line / GROUP * (GROUP / 2) + within % (GROUP / 2);
-      w_from[i] = column < p.columns ? (i64)(up ? p.columns + column : column) * inner + piece * 8 : -1;
+      w_from[i] = column < p.columns ? (u32)(up ? p.columns + column : column) * pieces + piece : NONE;
     }
   }
   DEV_MEMBER u32 stage(int step) const { return base + step % STAGES * STAGE; }
   // Starts the copies of a step; zeros stand where a row, a column or a term is not there.
   DEV_MEMBER void start(int step) const {
     if (step < steps) {
-      int k = step * STEP;
-      bool within = k + piece * 8 < inner;
+      int k = step * (STEP / 8);
+      bool within = k + piece < pieces;
 #pragma unroll
-      for (int i = 0; i < ROWS / LINES; i++) {
-        bool there = within && x_from[i] >= 0;
-        copy_piece(stage(step) + place(first_line + i * LINES, piece), there ? x + x_from[i] + k : x, there);
+      for (int i = 0; i < X_OWN; i++) {
+        int line = first_line + i * LINES;
+        bool there = within && x_from[i] != NONE;
+        if (ROWS % LINES == 0 || line < ROWS) copy_piece(stage(step) + place(line, piece), there ? x + x_from[i] + k : x, there);
       }
 #pragma unroll
-      for (int i = 0; i < OUTS / LINES; i++) {
-        bool there = within && w_from[i] >= 0;
-        copy_piece(stage(step) + place(ROWS + first_line + i * LINES, piece), there ? weight + w_from[i] + k : weight, there);
+      for (int i = 0; i < W_OWN; i++) {
+        int line = first_line + i * LINES;
+        bool there = within && w_from[i] != NONE;
+        if (OUTS % LINES == 0 || line < OUTS) copy_piece(stage(step) + place(ROWS + line, piece), there ? weight + w_from[i] + k : weight, there);
       }
     }
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -1,5 +1,5 @@
-// Large tiles for compute capability 9.0, by asynchronous tensor-core instructions (wgmma): two
-// warpgroups take 64 rows each. The same products in the same order as in the other tiles: that the two
+// Large tiles for compute capability 9.0, by asynchronous tensor-core instructions (wgmma): three
+// warpgroups take 64 rows each, where there are as many. The same products in the same order as in the other tiles: that the two
 // kinds of instructions round alike on the device at hand is checked before this one is used.
 
 #if BF16
@@ -28,15 +28,16 @@ template <int N> DEV void pin(float (&x)[N]) {
 }
 
 template <bool GATED> DEV void expert_product_many(const ExpertProduct& p) {
-  const int ROWS = 128, OUTS = 256, STAGES = 4;
+  const int ROWS = 192, OUTS = 256, STAGES = 4;
   extern __shared__ __align__(1024) char memory[];
   Place at = place_of(p, GATED ? OUTS / 2 : OUTS);
   if (!at.there) return;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  Copies<GATED, ROWS, OUTS, OUTS, 256, STAGES> copies(p, at, shared_address(memory));
+  Copies<GATED, ROWS, OUTS, OUTS, ROWS * 2, STAGES> copies(p, at, shared_address(memory));
   float sums[128];
 #pragma unroll
   for (int i = 0; i < 128; i++) sums[i] = 0.f;
+  bool busy = warp / 4 * 64 < at.tile.z;
   // Products of one step are under way while the next is waited for: a stage is free only then.
 #pragma unroll
   for (int s = 0; s < STAGES - 2; s++) copies.start(s);
@@ -44,13 +45,15 @@ template <bool GATED> DEV void expert_product_many(const ExpertProduct& p) {
     asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 3) : "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
-    u32 stage = copies.stage(step);
-    u64 x = descriptor(stage + warp / 4 * 64 * LINE), w = descriptor(stage + ROWS * LINE);
-    pin(sums);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    if (busy) {
+      u32 stage = copies.stage(step);
+      u64 x = descriptor(stage + warp / 4 * 64 * LINE), w = descriptor(stage + ROWS * LINE);
+      pin(sums);
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-    for (int k = 0; k < STEP / 16; k++) multiply_many(sums, x + k * 2, w + k * 2);
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      for (int k = 0; k < STEP / 16; k++) multiply_many(sums, x + k * 2, w + k * 2);
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    }
     copies.start(step + STAGES - 2);
     asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
   }
@@ -58,5 +61,5 @@ template <bool GATED> DEV void expert_product_many(const ExpertProduct& p) {
   pin(sums);
   finish_sums<GATED, 32>(p, at, warp * 16 + (lane >> 2), at.column0, sums);
 }
-extern "C" __global__ void __launch_bounds__(256, 1) expert_many_gated(ExpertProduct p) { expert_product_many<true>(p); }
-extern "C" __global__ void __launch_bounds__(256, 1) expert_many_plain(ExpertProduct p) { expert_product_many<false>(p); }
+extern "C" __global__ void __launch_bounds__(384, 1) expert_many_gated(ExpertProduct p) { expert_product_many<true>(p); }
+extern "C" __global__ void __launch_bounds__(384, 1) expert_many_plain(ExpertProduct p) { expert_product_many<false>(p); }

@@ -63,7 +63,16 @@ KERNEL(1024) sort_pairs(const int* picks, int pairs, int experts, int tile, int*
   int e = threadIdx.x, lane = e & 31, warp = e >> 5;
   counts[e] = 0;
   __syncthreads();
-  for (int i = e; i < pairs; i += 1024) atomicAdd(&counts[picks[i]], 1);
+  // Many loads are under way at a time: one block alone would wait for each.
+  const int OWN = 8;
+  for (int first = e; first < pairs; first += OWN * 1024) {
+    int experts_of[OWN];
+#pragma unroll
+    for (int i = 0; i < OWN; i++) experts_of[i] = first + i * 1024 < pairs ? picks[first + i * 1024] : -1;
+#pragma unroll
+    for (int i = 0; i < OWN; i++)
+      if (experts_of[i] >= 0) atomicAdd(&counts[experts_of[i]], 1);
+  }
   __syncthreads();
   int count = e < experts ? counts[e] : 0, own = (count + tile - 1) / tile;
   int before = count, tiles_before = own;
@@ -85,7 +94,14 @@ KERNEL(1024) sort_pairs(const int* picks, int pairs, int experts, int tile, int*
   // From here on, where an expert's next pair goes.
   counts[e] = before;
   __syncthreads();
-  for (int i = e; i < pairs; i += 1024) order[atomicAdd(&counts[picks[i]], 1)] = i;
+  for (int first = e; first < pairs; first += OWN * 1024) {
+    int experts_of[OWN];
+#pragma unroll
+    for (int i = 0; i < OWN; i++) experts_of[i] = first + i * 1024 < pairs ? picks[first + i * 1024] : -1;
+#pragma unroll
+    for (int i = 0; i < OWN; i++)
+      if (experts_of[i] >= 0) order[atomicAdd(&counts[experts_of[i]], 1)] = first + i * 1024;
+  }
 }
 
 // A thread for each of 16 x 16 outputs; sums run over ascending k by fused multiply-adds in f32.
