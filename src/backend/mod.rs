@@ -296,9 +296,7 @@ pub trait Backend: Sized {
     /// No rows yet, of a layer with `experts` experts. Rows and room grow to what is asked for.
     fn routes(&self, experts: usize) -> Result<Self::Routes, BackendError>;
 
-    /// Chooses the experts of every row by its `logits` (`[rows, experts]`), as [`RoutingRule`]
-    /// says. A row with NaN, or without a finite largest logit, is reported at once, or its weights
-    /// are NaN, which goes on into what is computed from it.
+    /// Chooses the experts of every row by its `logits`, `[rows, experts]`: see [`RoutingRule`].
     fn route(
         &self,
         logits: &Self::Tensor,
@@ -360,8 +358,7 @@ pub trait Backend: Sized {
     ) -> Result<Vec<f64>, BackendError>;
 
     /// Waits for what was started, and reports the first number that could not be stored since the
-    /// last call (by its row in the call that stored it). Backends whose operations are complete
-    /// when they return have nothing to report.
+    /// last call, by its row in the call that stored it, where that did not report it.
     fn settle(&self) -> Result<(), BackendError> {
         Ok(())
     }

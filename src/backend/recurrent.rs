@@ -60,9 +60,8 @@ impl RecurrentLayer {
 }
 
 /// Weights of a recurrent layer between its projections, and what [`Backend::recur`] computes. A row
-/// of `packed`
-/// ([`RecurrentLayer::projected`]) holds `x` (queries, keys, values), the output's gate `z`
-/// (`[values]`), `b` and `a` (`[value_heads]` each). Rows of a slot stand side by side in
+/// of `packed` ([`RecurrentLayer::projected`]) holds `x` (queries, keys, values), the output's gate
+/// `z` (`[values]`), `b` and `a` (`[value_heads]` each). Rows of a slot stand side by side in
 /// ascending order, and follow on what the slot's state holds; position 0 begins anew.
 ///
 /// In the sequence, with `x` rounded to the native format and 0 before the first token:
