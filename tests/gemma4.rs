@@ -25,6 +25,7 @@ fn layout(config: &ModelConfig, recipe: &str, absmax: &[LayerAbsmax]) -> CacheLa
         native: config.native_dtype,
         slots: 2,
         slot_tokens: 256,
+        pass_tokens: 256,
         absmax: recipe.needs_calibration().then(|| absmax.to_vec()),
         recipe,
     }

@@ -63,8 +63,8 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
         native_queries: false,
     };
     suite.rows();
-    suite.codes();
     suite.readout();
+    suite.codes();
     suite.invariance();
     suite.storage();
     suite.attention();

@@ -380,10 +380,6 @@ impl Backend for CpuBackend {
         cache.truncate(slot, tokens)
     }
 
-    fn reset_slot(&self, cache: &mut CpuCache, slot: usize) -> Result<(), BackendError> {
-        cache.truncate(slot, 0)
-    }
-
     fn slot_totals(&self, cache: &CpuCache, slot: usize) -> Result<Vec<KvTotals>, BackendError> {
         Ok(cache.totals(slot))
     }

@@ -386,10 +386,6 @@ impl Backend for CudaBackend {
         cache.truncate(slot, tokens)
     }
 
-    fn reset_slot(&self, cache: &mut CudaCache, slot: usize) -> Result<(), BackendError> {
-        cache.truncate(slot, 0)
-    }
-
     fn slot_totals(&self, cache: &CudaCache, slot: usize) -> Result<Vec<KvTotals>, BackendError> {
         cache.totals(&self.kernels, slot)
     }

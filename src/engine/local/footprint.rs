@@ -32,8 +32,8 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
     let gate = if config.attention_gate { queries } else { 0 };
     let attention = 2 * queries + 2 * keys + gate;
     let has_both = |layer: &LayerConfig| layer.experts.is_some_and(|shape| shape.beside_mlp);
-    let streams =
-        3 + usize::from(config.output_norms) + usize::from(config.layers.iter().any(has_both));
+    let beside = usize::from(config.layers.iter().any(has_both));
+    let streams = 3 + usize::from(config.output_norms) + beside;
     let widths = streams * config.hidden_size + attention + recurrent + 3 * config.dense_width();
     let spans = tokens.div_ceil(SPAN);
     let partials = if spans > 1 {
