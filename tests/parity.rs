@@ -16,8 +16,11 @@ use kvassay::recipe::Recipe;
 use support::fixture::{self, Expected};
 use support::oracle::Oracle;
 
-const MODELS: [&str; 16] = [
+const MODELS: [&str; 19] = [
     "gemma3",
+    "gemma4",
+    "gemma4-experts",
+    "gemma4-whole",
     "llama",
     "llama-linear",
     "llama-llama3",

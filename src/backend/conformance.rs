@@ -8,6 +8,7 @@ mod experts;
 mod invariance;
 mod oracle;
 mod projections;
+mod readout;
 mod recurrent;
 mod repeats;
 mod rows;
@@ -62,11 +63,13 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
         native_queries: false,
     };
     suite.rows();
+    suite.readout();
     suite.codes();
     suite.invariance();
     suite.storage();
     suite.attention();
     suite.projections();
+    suite.projections_of_gemma();
     suite.experts();
     suite.recurrent();
     suite.repeats();

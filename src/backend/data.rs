@@ -165,6 +165,11 @@ pub struct CacheRow {
 }
 
 /// What the layers of a pass have in common with each other.
+///
+/// A backend may record what `run` of [`super::Backend::layers`] starts, and start that again in
+/// later passes over as many rows in place of calling `run`. So `run` starts the same operations
+/// whenever it gets the same state, cache and tables and as many rows, reads nothing back, and may be
+/// called twice.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerPass<'a> {
     /// Where each token belongs.

@@ -30,7 +30,9 @@ pub use ledger::{Held, Ledger, PURPOSES, Purpose};
 pub use meter::{Gauge, Meter};
 
 use crate::schema::{KvTotals, LayerAbsmax};
-pub use projections::{Destination, GateProjection, HeadProjection, concatenated, project_heads};
+pub use projections::{
+    Destination, GateProjection, HeadNormWeights, HeadProjection, concatenated, project_heads,
+};
 pub use recurrent::{DeltaRule, LENGTH_EPSILON, RecurrentLayer, cannot_cut};
 
 /// Operations of the decoder. Tensors are row-major `[rows, width]`; a row is one token.
@@ -152,6 +154,9 @@ pub trait Backend: Sized {
     /// `x *= factor`.
     fn scale(&self, x: &mut Self::Tensor, factor: f32) -> Result<(), BackendError>;
 
+    /// `x = cap * tanh(x / cap)`.
+    fn soft_cap(&self, x: &mut Self::Tensor, cap: f32) -> Result<(), BackendError>;
+
     /// [`Backend::rms_norm`] over every head vector of width `weight.len()`, in place.
     fn rms_norm_heads(
         &self,
@@ -234,29 +239,13 @@ pub trait Backend: Sized {
         packed: &mut Self::Tensor,
         q: &mut Self::Tensor,
     ) -> Result<(), BackendError> {
-        let width = (self.width(packed) - self.width(q)) / 2;
+        let width = heads.kv_width(self.width(packed), self.width(q));
         let mut k = self.tensor(to.rows.len(), width)?;
         let mut v = self.tensor(to.rows.len(), width)?;
         project_heads(self, x, heads, to, [packed, q, &mut k, &mut v])
     }
 
-    /// A recurrent layer between its projections. A row of `packed`
-    /// ([`RecurrentLayer::projected`]) holds `x` (queries, keys, values), the output's gate `z`
-    /// (`[values]`), `b` and `a` (`[value_heads]` each). Rows of a slot stand side by side in
-    /// ascending order, and follow on what the slot's state holds; position 0 begins anew.
-    ///
-    /// In the sequence, with `x` rounded to the native format and 0 before the first token:
-    ///
-    /// 1. `y[t] = silu(sum over j of convolution[j] * x[t - kernel + 1 + j])`, channel by channel,
-    ///    gives `q`, `k` (both then divided by their length, `q` also by `sqrt(key_dim)`) and `v`.
-    /// 2. Every value head: `S = exp(decay * softplus(a + step_bias)) * S`, then
-    ///    `S += k (v - S^T k)^T * sigmoid(b)`, then `o = S^T q`; `S` is `[key_dim, value_dim]`.
-    /// 3. `out = o / sqrt(mean(o^2) + eps) * norm * silu(z)`, `[values]`.
-    ///
-    /// States are FP32, computed token by token, and no recipe changes them. `packed` holds rounded
-    /// inputs afterwards; `room` is for `y`. What is not finite is reported at once, or by
-    /// [`Backend::settle`], or goes on into what is computed from it. A pass that fails leaves the
-    /// states of its slots anywhere: they need a reset.
+    /// A recurrent layer between its projections: what [`DeltaRule`] says.
     fn recur(
         &self,
         packed: &mut Self::Tensor,
@@ -270,11 +259,8 @@ pub trait Backend: Sized {
     fn gate_output(&self, gate: &Self::Tensor, x: &mut Self::Tensor) -> Result<(), BackendError>;
 
     /// Applies all layers of a pass by `run`: from the embeddings in the tensor that `stream` finds
-    /// in `state` to the residual stream in the same, every row of which is wanted.
-    ///
-    /// A backend may record what `run` starts, and start that again in later passes over as many
-    /// rows in place of calling `run`. So `run` starts the same operations whenever it gets the same
-    /// state, cache and tables and as many rows, reads nothing back, and may be called twice.
+    /// in `state` to the residual stream in the same, every row of which is wanted. What `run` has to
+    /// keep to stands with [`LayerPass`].
     fn layers<S>(
         &self,
         _pass: &LayerPass<'_>,
@@ -310,9 +296,7 @@ pub trait Backend: Sized {
     /// No rows yet, of a layer with `experts` experts. Rows and room grow to what is asked for.
     fn routes(&self, experts: usize) -> Result<Self::Routes, BackendError>;
 
-    /// Chooses the experts of every row by its `logits` (`[rows, experts]`), as [`RoutingRule`]
-    /// says. A row with NaN, or without a finite largest logit, is reported at once, or its weights
-    /// are NaN, which goes on into what is computed from it.
+    /// Chooses the experts of every row by its `logits`, `[rows, experts]`: see [`RoutingRule`].
     fn route(
         &self,
         logits: &Self::Tensor,
@@ -359,15 +343,22 @@ pub trait Backend: Sized {
     /// `logits[i][ids[j]] = -inf` in every row.
     fn suppress(&self, logits: &mut Self::Tensor, ids: &[u32]) -> Result<(), BackendError>;
 
-    /// Index of the largest logit per row, the lowest index on ties. NaN anywhere is an error.
-    fn argmax(&self, logits: &Self::Tensor) -> Result<Vec<u32>, BackendError>;
+    /// Index of the largest logit per row, the lowest index on ties. Logits of `suppressed` ids,
+    /// which ascend, have to be -inf and all others finite: anything else is
+    /// [`BackendError::NotFinite`].
+    fn argmax(&self, logits: &Self::Tensor, suppressed: &[u32]) -> Result<Vec<u32>, BackendError>;
 
-    /// `logsumexp(logits[i]) - logits[i][targets[i]]` per row, in nats.
-    fn nll(&self, logits: &Self::Tensor, targets: &[u32]) -> Result<Vec<f64>, BackendError>;
+    /// `logsumexp(logits[i]) - logits[i][targets[i]]` per row, in nats. Logits are checked as by
+    /// [`Backend::argmax`]; a suppressed target gives +inf.
+    fn nll(
+        &self,
+        logits: &Self::Tensor,
+        targets: &[u32],
+        suppressed: &[u32],
+    ) -> Result<Vec<f64>, BackendError>;
 
     /// Waits for what was started, and reports the first number that could not be stored since the
-    /// last call (by its row in the call that stored it). Backends whose operations are complete
-    /// when they return have nothing to report.
+    /// last call, by its row in the call that stored it, where that did not report it.
     fn settle(&self) -> Result<(), BackendError> {
         Ok(())
     }
@@ -389,7 +380,9 @@ pub trait Backend: Sized {
     ) -> Result<(), BackendError>;
 
     /// Forgets a slot's tokens and counters.
-    fn reset_slot(&self, cache: &mut Self::Cache, slot: usize) -> Result<(), BackendError>;
+    fn reset_slot(&self, cache: &mut Self::Cache, slot: usize) -> Result<(), BackendError> {
+        self.truncate_slot(cache, slot, 0)
+    }
 
     /// What the slot stored since its last reset, per layer, tokens included that a layer gave back
     /// when they lay behind its window; what was cut off does not count, and a position that was

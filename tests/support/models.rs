@@ -77,6 +77,7 @@ const EXPERTS: ExpertsConfig = ExpertsConfig {
     chosen: 2,
     intermediate_size: 16,
     renormalised: true,
+    beside_mlp: false,
 };
 
 fn has_head_norms(family: Family) -> bool {
@@ -122,6 +123,9 @@ pub fn config(family: Family) -> ModelConfig {
         fused_projections: false,
         output_norms: false,
         norms_less_one: false,
+        value_norm: false,
+        layer_scalars: false,
+        logit_cap: None,
         activation: Activation::Silu,
         embedding_scale: None,
         text_part_of: None,

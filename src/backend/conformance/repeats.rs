@@ -70,6 +70,7 @@ impl<B: Backend> Model<'_, B> {
                 weight: &self.heads[layer],
                 bias: None,
                 norms: None,
+                keys_are_values: false,
                 rotary: [&state.table; 2],
             };
             let to = Destination {

@@ -1,7 +1,7 @@
 use pulp::Arch;
 
 use super::*;
-use crate::backend::conformance::{self, Shape, Tolerance, bits, noise, span};
+use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
 use crate::recipe::NativeDtype;
 
 /// Every instruction set of this machine, the widest first.
@@ -19,8 +19,18 @@ fn the_cpu_passes_the_conformance_suite() {
 }
 
 #[test]
+fn the_cpu_attends_to_wide_heads() {
+    let suite = Suite {
+        backend: &CpuBackend::new(),
+        tolerance: Tolerance::of_f32(4e-6),
+        native_queries: false,
+    };
+    suite.wide_heads(true);
+}
+
+#[test]
 fn the_cpu_keeps_no_more_than_windows_need() {
-    let suite = conformance::Suite {
+    let suite = Suite {
         backend: &CpuBackend::new(),
         tolerance: Tolerance::of_f32(4e-6),
         native_queries: false,
@@ -73,7 +83,7 @@ fn pass(b: &CpuBackend, recipe: &str) -> Vec<Vec<u32>> {
     let mut gate = tensor(width / 2);
     b.gate(&out, Activation::Silu, &mut gate).expect("a gate");
     let targets = vec![3; rows.len()];
-    let nll = b.nll(&gate, &targets).expect("likelihoods");
+    let nll = b.nll(&gate, &targets, &[]).expect("likelihoods");
     vec![
         bits(&y.data),
         bits(&q.data),
@@ -83,7 +93,7 @@ fn pass(b: &CpuBackend, recipe: &str) -> Vec<Vec<u32>> {
         nll.iter()
             .map(|x| (x.to_bits() >> 32) as u32 ^ x.to_bits() as u32)
             .collect(),
-        b.argmax(&gate).expect("choices"),
+        b.argmax(&gate, &[]).expect("choices"),
     ]
 }
 

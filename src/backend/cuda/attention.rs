@@ -117,9 +117,10 @@ impl Attention<'_> {
         })?;
         let blocks = Blocks {
             group,
-            many: match functions.prompt {
-                Some(_) => PROMPT_ROWS,
-                None => functions.many_warps * WARP_ROWS,
+            many: match (&functions.prompt, &functions.many) {
+                (Some(_), _) => PROMPT_ROWS,
+                (None, Some(many)) => many.rows,
+                (None, None) => WARP_ROWS,
             },
             whole: functions.prompt.is_some(),
             window: shape.window,
@@ -186,11 +187,11 @@ impl Attention<'_> {
                 let (shared, jobs) = (functions.prompt_shared, int(many as usize));
                 // SAFETY: as above.
                 unsafe { launch!(device, prompt, grid, PROMPT_THREADS, shared; arguments, jobs) }?;
-            } else {
-                let (grid, threads) = ((many, kv_heads, 1), 32 * functions.many_warps as u32);
+            } else if let Some(block) = &functions.many {
+                let (grid, threads) = ((many, kv_heads, 1), block.threads);
                 // SAFETY: as above.
                 unsafe {
-                    launch!(device, &functions.many, grid, threads, functions.many_shared; arguments)
+                    launch!(device, &block.function, grid, threads, block.shared; arguments)
                 }?;
             }
         }

@@ -7,11 +7,11 @@ use super::experts::CudaRoutes;
 use super::product::Finish;
 use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, of_one_type};
-use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
+use super::{CudaBackend, readout};
 use crate::backend::{
     Activation, Backend, BackendError, CacheLayout, CacheLimit, CacheRow, Codes, DeltaRule,
     Destination, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable,
-    RoutingRule, TensorData, cannot_cut, project_heads,
+    RoutingRule, TensorData, cannot_cut,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -148,6 +148,10 @@ impl Backend for CudaBackend {
         self.start_scale(x, factor)
     }
 
+    fn soft_cap(&self, x: &mut CudaTensor, cap: f32) -> Result<(), BackendError> {
+        self.start_soft_cap(x, cap)
+    }
+
     fn rms_norm_heads(
         &self,
         x: &mut CudaTensor,
@@ -281,16 +285,7 @@ impl Backend for CudaBackend {
         packed: &mut CudaTensor,
         q: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        if !heads.rotary[1].half.is_multiple_of(2) {
-            // One kernel for all turns pairs of neighbouring elements.
-            let width = (packed.width - q.width) / 2;
-            let mut k = self.tensor(to.rows.len(), width)?;
-            let mut v = self.tensor(to.rows.len(), width)?;
-            return project_heads(self, x, heads, to, [packed, q, &mut k, &mut v]);
-        }
-        self.products
-            .apply(x, heads.weight, packed, Finish::Round)?;
-        self.split_heads(packed, heads, to, q)
+        self.start_heads(x, heads, to, packed, q)
     }
 
     fn layers<S>(
@@ -353,22 +348,26 @@ impl Backend for CudaBackend {
         self.suppressed.apply(&self.kernels, logits, ids)
     }
 
-    fn argmax(&self, logits: &CudaTensor) -> Result<Vec<u32>, BackendError> {
-        readout::argmax(&self.kernels, logits)
+    fn argmax(&self, logits: &CudaTensor, suppressed: &[u32]) -> Result<Vec<u32>, BackendError> {
+        readout::argmax(&self.kernels, logits, (suppressed, &self.suppressed))
     }
 
-    fn nll(&self, logits: &CudaTensor, targets: &[u32]) -> Result<Vec<f64>, BackendError> {
-        readout::nll(&self.kernels, logits, targets)
+    fn nll(
+        &self,
+        logits: &CudaTensor,
+        targets: &[u32],
+        suppressed: &[u32],
+    ) -> Result<Vec<f64>, BackendError> {
+        readout::nll(
+            &self.kernels,
+            logits,
+            targets,
+            (suppressed, &self.suppressed),
+        )
     }
 
     fn settle(&self) -> Result<(), BackendError> {
-        let mut broken = self.broken.borrow_mut();
-        let key = broken.read::<u64>(1)?[0];
-        if key == NOTHING_BROKEN {
-            return Ok(());
-        }
-        broken.write(&[NOTHING_BROKEN])?;
-        Err(what_broke(key))
+        self.report_broken()
     }
 
     fn to_host(&self, x: &CudaTensor) -> Result<Vec<f32>, BackendError> {
@@ -385,10 +384,6 @@ impl Backend for CudaBackend {
             return Err(cannot_cut(tokens));
         }
         cache.truncate(slot, tokens)
-    }
-
-    fn reset_slot(&self, cache: &mut CudaCache, slot: usize) -> Result<(), BackendError> {
-        cache.truncate(slot, 0)
     }
 
     fn slot_totals(&self, cache: &CudaCache, slot: usize) -> Result<Vec<KvTotals>, BackendError> {

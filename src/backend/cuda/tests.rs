@@ -1,3 +1,5 @@
+mod wide;
+
 use super::*;
 use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
 use crate::backend::{Backend, TensorData};

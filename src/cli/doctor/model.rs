@@ -10,7 +10,7 @@ use super::super::output::write_table;
 use super::super::prepare::model_failure;
 use super::super::resolve::model_source;
 use super::super::{Exit, Failure};
-use crate::backend::cuda::{Gpu, has_head_dim};
+use crate::backend::cuda::{Gpu, LARGEST_HEAD_DIM, has_head_dim};
 use crate::model::{ModelConfig, ModelError, ModelFiles, ModelSource, read_config, weight_bytes};
 use crate::recipe::{self, LayerState, NAMED, Recipe};
 use crate::schema::{LayerScales, QuantisedWeights};
@@ -235,8 +235,8 @@ fn notes(
     let mut head_dims = with_heads.map(|layer| layer.head_dim);
     if let Some(head_dim) = head_dims.find(|&dim| !has_head_dim(dim)) {
         notes.push(format!(
-            "Runs on the CPU worker only: the CUDA worker has heads of multiples of 8 up to 256 \
-             elements, not {head_dim}."
+            "Runs on the CPU worker only: the CUDA worker has heads of multiples of 8 up to \
+             {LARGEST_HEAD_DIM} elements, not {head_dim}."
         ));
     }
     let quantised = weights.and_then(|weights| weights.quantised.as_ref());

@@ -31,7 +31,9 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
     });
     let gate = if config.attention_gate { queries } else { 0 };
     let attention = 2 * queries + 2 * keys + gate;
-    let streams = if config.output_norms { 4 } else { 3 };
+    let has_both = |layer: &LayerConfig| layer.experts.is_some_and(|shape| shape.beside_mlp);
+    let beside = usize::from(config.layers.iter().any(has_both));
+    let streams = 3 + usize::from(config.output_norms) + beside;
     let widths = streams * config.hidden_size + attention + recurrent + 3 * config.dense_width();
     let spans = tokens.div_ceil(SPAN);
     let partials = if spans > 1 {
@@ -170,6 +172,9 @@ mod tests {
             fused_projections: false,
             output_norms: false,
             norms_less_one: false,
+            value_norm: false,
+            layer_scalars: false,
+            logit_cap: None,
             activation: Activation::Silu,
             embedding_scale: None,
             text_part_of: None,
@@ -212,6 +217,7 @@ mod tests {
                 chosen: 8,
                 intermediate_size: 768,
                 renormalised: true,
+                beside_mlp: false,
             });
         }
         let layout = BatchLayout {

@@ -66,9 +66,12 @@ fn number(storage: Storage) -> i32 {
     }
 }
 
+/// The widest heads that this worker has kernels for.
+pub const LARGEST_HEAD_DIM: usize = 512;
+
 /// Whether this worker has kernels for heads of `dim` elements.
 pub fn has_head_dim(dim: usize) -> bool {
-    dim.is_multiple_of(8) && (8..=256).contains(&dim)
+    dim.is_multiple_of(8) && (8..=LARGEST_HEAD_DIM).contains(&dim)
 }
 
 /// Checks that kernels hold the head vectors of every layer.
@@ -81,7 +84,7 @@ pub fn check_layers(layers: &[CacheLayer]) -> Result<(), BackendError> {
     match head_dims.find(|&dim| !has_head_dim(dim)) {
         None => Ok(()),
         Some(head_dim) => Err(BackendError::Unsupported(format!(
-            "head_dim {head_dim}: the cuda worker has multiples of 8 up to 256"
+            "head_dim {head_dim}: the cuda worker has multiples of 8 up to {LARGEST_HEAD_DIM}"
         ))),
     }
 }
@@ -154,7 +157,7 @@ mod tests {
     use crate::schema::LayerAbsmax;
 
     const LAYERS: usize = 3;
-    const HEAD_DIMS: [usize; 5] = [24, 64, 96, 128, 256];
+    const HEAD_DIMS: [usize; 6] = [24, 64, 96, 128, 256, 512];
     const KV_HEADS: [usize; 5] = [1, 2, 5, 8, 10];
 
     /// Every pair of formats and scale policies, and a recipe that skips layers.
@@ -225,8 +228,8 @@ mod tests {
                 pages += 1;
             }
         }
-        // Of five widths three are whole groups of 64, one of 32.
-        assert_eq!(pages, 25 * 50 + 5 * (3 * 2 + 1));
+        // Of six widths four are whole groups of 64, one of 32.
+        assert_eq!(pages, 30 * 50 + 5 * (4 * 2 + 1));
     }
 
     #[test]

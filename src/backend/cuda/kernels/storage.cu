@@ -67,7 +67,8 @@ struct Store {
 // neighbouring elements (x[i][0], x[i][1]) and two others (x[i][2], x[i][3]), which rotary turns
 // against each other where p < `turned`: elements p and p + turned. The others follow in the same
 // way behind those, so that all p below half a vector make up the whole. Zeros where p lies beyond.
-// One suffices up to 128 elements, two up to 256.
+// One suffices up to 128 elements, two up to 256, four up to 512: kernels of these are apart, as they take
+// more registers and shared memory.
 template <int COUNT> struct HeadVector { float x[COUNT][4]; };
 
 // The places of a lane's pairs; `turned`, an even number, is half of the elements that are rotated.
@@ -150,7 +151,7 @@ DEV u32 store_groups(const Store& s, int format, const float* x, u8* to, int lan
 }
 
 // A head vector in shared memory, element after element; a row per warp of a block.
-template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, float (*rows)[256], int half, int turned, int lane) {
+template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, float (*rows)[COUNT > 2 ? 512 : 256], int half, int turned, int lane) {
   float* to = rows[threadIdx.x >> 5];
   __syncwarp();
 #pragma unroll
@@ -164,7 +165,7 @@ template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, 
 
 // Stores a head vector of one side (0: keys, 1: values).
 template <int COUNT> DEV void store_vector(const Store& s, int which, int row, int head, int lane, const HeadVector<COUNT>& v) {
-  __shared__ float rows[8][256];
+  __shared__ float rows[8][COUNT > 2 ? 512 : 256];
   const Side side = which ? s.side[1] : s.side[0];  // an index would move both to memory
   int2 place = s.rows[row];
   Page page = s.table[(i64)place.x * s.max_pages + place.y / PAGE];
@@ -249,15 +250,14 @@ template <int COUNT> DEV void round_vector(int format, HeadVector<COUNT>& v) {
   }
 }
 
-// Passes head vectors through a one-byte format, in place. A warp per head vector.
-KERNEL(256) round_queries(float* x, i64 vectors, int head_dim, int format) {
+template <int COUNT> DEV void round_vectors(float* x, i64 vectors, int head_dim, int format) {
   i64 item = (i64)blockIdx.x * 8 + (threadIdx.x >> 5);
   int lane = threadIdx.x & 31, half = head_dim / 2;
   if (item >= vectors) return;
-  HeadVector<2> v = load_vector<2>(x, FORMAT_F32, item * head_dim, half, half, lane);
+  HeadVector<COUNT> v = load_vector<COUNT>(x, FORMAT_F32, item * head_dim, half, half, lane);
   round_vector(format, v);
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < COUNT; i++) {
     int p = 2 * lane + 64 * i;
     if (p >= half) continue;
     put2(x, FORMAT_F32, item * head_dim + p, v.x[i][0], v.x[i][1]);
@@ -265,26 +265,34 @@ KERNEL(256) round_queries(float* x, i64 vectors, int head_dim, int format) {
   }
 }
 
-// A warp per head vector; grid: (row, side, head) / 8.
-KERNEL(256) store(Store s) {
+// Passes head vectors through a one-byte format, in place. A warp per head vector.
+KERNEL(256) round_queries(float* x, i64 vectors, int head_dim, int format) { round_vectors<2>(x, vectors, head_dim, format); }
+KERNEL(256) round_queries_wide(float* x, i64 vectors, int head_dim, int format) { round_vectors<4>(x, vectors, head_dim, format); }
+
+template <int COUNT> DEV void store_heads(const Store& s) {
   i64 item = (i64)blockIdx.x * 8 + (threadIdx.x >> 5);
   int lane = threadIdx.x & 31, head = (int)(item % s.kv_heads);
   item /= s.kv_heads;
   int which = (int)(item & 1), row = (int)(item >> 1);
   if (row >= s.row_count) return;
   i64 at = ((i64)row * s.kv_heads + head) * s.head_dim;
-  store_vector<2>(s, which, row, head, lane, load_vector<2>(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, s.turned, lane));
+  store_vector<COUNT>(s, which, row, head, lane, load_vector<COUNT>(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, s.turned, lane));
 }
+// A warp per head vector; grid: (row, side, head) / 8.
+KERNEL(256) store(Store s) { store_heads<2>(s); }
+KERNEL(256) store_wide(Store s) { store_heads<4>(s); }
 
-// Queries, keys and values side by side, [rows, (heads + 2 * kv_heads) * head_dim] in `format`.
+// Queries, keys and values side by side, [rows, (heads + 2 * kv_heads) * head_dim] in `format`; without
+// values where keys are values.
 struct Heads {
   const void* packed; const float* bias;            // null for none
-  const float* q_norm; const float* k_norm;         // [head_dim], null for none
+  const float* q_norm; const float* k_norm; const float* v_norm;  // [head_dim], null for none
   const float* q_cos; const float* q_sin;           // [positions, turned], for queries
   const float* k_cos; const float* k_sin;           // and for keys
   void* q;                                          // [rows, heads * head_dim] in q_format
   int format, q_format, heads; float eps;
   int queries;                                      // one-byte format that queries pass through, or 0
+  int keys_are_values;                              // values are not packed: they are what keys were
   Store store;
 };
 
@@ -293,17 +301,16 @@ template <int COUNT> DEV void split_vector(const Heads& h, int format, int q_for
   int item = blockIdx.x * 8 + (threadIdx.x >> 5), row = item / across, head = item - row * across;
   if (row >= h.store.row_count) return;
   bool is_query = head < h.heads, is_value = head >= h.heads + h.store.kv_heads;
-  HeadVector<COUNT> v = load_vector<COUNT>(h.packed, format, (i64)item * dim, half, turned, lane);
+  // Where it is packed.
+  int place = is_value && h.keys_are_values ? head - h.store.kv_heads : head;
+  i64 first = (i64)row * (across - (h.keys_are_values ? h.store.kv_heads : 0)) + place;
+  HeadVector<COUNT> v = load_vector<COUNT>(h.packed, format, first * dim, half, turned, lane);
   if (h.bias) {
-    HeadVector<COUNT> b = load_vector<COUNT>(h.bias, FORMAT_F32, head * dim, half, turned, lane);
+    HeadVector<COUNT> b = load_vector<COUNT>(h.bias, FORMAT_F32, place * dim, half, turned, lane);
 #pragma unroll
     for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] += b.x[i >> 2][i & 3];
   }
-  if (is_value) {
-    store_vector(h.store, 1, row, head - h.heads - h.store.kv_heads, lane, v);
-    return;
-  }
-  const float* norm = is_query ? h.q_norm : h.k_norm;
+  const float* norm = is_query ? h.q_norm : is_value ? h.v_norm : h.k_norm;
   if (norm) {
     float sum = 0.f;
 #pragma unroll
@@ -312,6 +319,10 @@ template <int COUNT> DEV void split_vector(const Heads& h, int format, int q_for
     HeadVector<COUNT> w = load_vector<COUNT>(norm, FORMAT_F32, 0, half, turned, lane);
 #pragma unroll
     for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] = v.x[i >> 2][i & 3] * inverse * w.x[i >> 2][i & 3];
+  }
+  if (is_value) {
+    store_vector(h.store, 1, row, head - h.heads - h.store.kv_heads, lane, v);
+    return;
   }
   i64 angle = (i64)h.store.rows[row].y * turned;
   const float* cos = is_query ? h.q_cos : h.k_cos;
@@ -352,6 +363,7 @@ KERNEL(256) split_heads(Heads h) {
   else if (alike && h.format == FORMAT_BF16) split_vector<1>(h, FORMAT_BF16, FORMAT_BF16);
   else split_vector<1>(h, h.format, h.q_format);
 }
+KERNEL(256) split_heads_wide(Heads h) { split_vector<4>(h, h.format, h.q_format); }
 
 // Counters, extremes of dynamic scales and the largest element of one side of one layer.
 struct Totals { u64 saturated; u64 changed; float scale_min; float scale_max; float absmax; float unused; };
