@@ -213,6 +213,23 @@ impl<B: Backend> Suite<'_, B> {
         }
     }
 
+    /// A prompt of some tiles under every pair of classes of elements: little enough for tools that
+    /// watch every access to memory.
+    pub fn prompts(&self) {
+        for (head_dim, native) in [(64, NativeDtype::F16), (128, NativeDtype::Bf16)] {
+            let shape = Shape {
+                layers: 1,
+                heads: 4,
+                kv_heads: 2,
+                head_dim,
+            };
+            for recipe in ["native", "AF", "RF", "SF", "AD", "RD", "SD"] {
+                let layout = shape.layout(recipe, native);
+                self.attends_to_what_is_stored(Sequence::new(shape, 66, 400), &layout);
+            }
+        }
+    }
+
     fn attends_to_what_is_stored(&self, sequence: Sequence, layout: &CacheLayout) {
         let shape = sequence.shape;
         let tokens = sequence.k.len() / shape.kv_width();

@@ -56,18 +56,28 @@ fn a_gpu_starts_passes_that_repeat_from_recordings() {
 }
 
 /// Queries of 16 bits, as 16-bit weights give them: weights of attention are rounded once.
-#[test]
-fn a_gpu_attends_with_native_queries() {
-    let Some(backend) = gpu() else { return };
-    let suite = Suite {
-        backend: &backend,
+fn with_native_queries(backend: &CudaBackend) -> Suite<'_, CudaBackend> {
+    Suite {
+        backend,
         tolerance: Tolerance {
             attention_f16: 8e-4,
             attention_bf16: 6e-3,
             ..TOLERANCE
         },
         native_queries: true,
-    };
+    }
+}
+
+#[test]
+fn a_gpu_attends_to_short_prompts() {
+    let Some(backend) = gpu() else { return };
+    with_native_queries(&backend).prompts();
+}
+
+#[test]
+fn a_gpu_attends_with_native_queries() {
+    let Some(backend) = gpu() else { return };
+    let suite = with_native_queries(&backend);
     suite.attention();
 }
 
