@@ -297,6 +297,15 @@ mod tests {
         let operations = |costs: &Costs| costs.sequence(&native, 10, 10, 0).operations;
         let difference = operations(&dense) - operations(&costs);
         assert_eq!(difference, 10.0 * fewer(8.0));
+        // Beside an MLP, and with one projection for keys and values.
+        let layer = &mut config.layers[5];
+        layer.keys_are_values = true;
+        layer.experts = Some(ExpertsConfig {
+            beside_mlp: true,
+            ..shape
+        });
+        let more = Costs::new(&config).weights() - costs.weights();
+        assert_eq!(more, 2.0 * (mlp - 4096.0 * 1024.0));
     }
 
     /// A layer with a window looks at no more than that.
