@@ -31,12 +31,14 @@ fn layout(config: &ModelConfig, recipe: &str, absmax: &[LayerAbsmax]) -> CacheLa
     }
 }
 
-/// Logits of the kept rows, and the largest values that the cache holds.
+/// Logits of the kept rows, and the largest values that the cache holds; with as many rows of
+/// another sequence beside those of each pass where `beside` is set.
 fn run<B: Backend>(
     decoder: &Decoder<B>,
     layout: &CacheLayout,
     expected: &Expected,
     chunk: usize,
+    beside: bool,
 ) -> (Vec<f32>, Vec<LayerAbsmax>) {
     let backend = decoder.backend();
     let mut cache = backend.cache(layout).unwrap();
@@ -45,14 +47,18 @@ fn run<B: Backend>(
     for start in (0..expected.ids.len()).step_by(chunk) {
         let end = expected.ids.len().min(start + chunk);
         let row = |position| CacheRow { slot: 1, position };
-        let rows: Vec<CacheRow> = (start..end).map(row).collect();
+        let mut rows: Vec<CacheRow> = (start..end).map(row).collect();
         let kept = expected
             .rows
             .iter()
             .filter(|row| (start..end).contains(row));
         let wanted: Vec<usize> = kept.map(|row| row - start).collect();
-        let ids = &expected.ids[start..end];
-        let logits = decoder.forward(&mut cache, &rows, ids, &wanted, &mut workspace);
+        let mut ids = expected.ids[start..end].to_vec();
+        if beside {
+            rows.extend((start..end).map(|position| CacheRow { slot: 0, position }));
+            ids.extend(expected.ids.iter().rev().skip(start).take(end - start));
+        }
+        let logits = decoder.forward(&mut cache, &rows, &ids, &wanted, &mut workspace);
         if let Some(logits) = logits.unwrap() {
             found.extend(backend.to_host(logits).unwrap());
         }
@@ -77,10 +83,16 @@ fn stores_as_recipes_say<B: Backend>(backend: impl Fn() -> B, (part, least): (f6
         let decoder = fixture::decoder(&fixture::folder(name), backend);
         let (expected, config) = (fixture::expected(name), decoder.config());
         let native = layout(config, "native", &[]);
-        let (_, absmax) = run(&decoder, &native, &expected, 97);
+        let (_, absmax) = run(&decoder, &native, &expected, 97, false);
         for recipe in ["AD", "SD", "SF"] {
             let emulated = fixture::logits_of(name, recipe);
-            let (found, _) = run(&decoder, &layout(config, recipe, &absmax), &expected, 61);
+            let (found, _) = run(
+                &decoder,
+                &layout(config, recipe, &absmax),
+                &expected,
+                61,
+                false,
+            );
             let moved = difference(&expected.logits_rounded, &emulated);
             let found = difference(&found, &emulated);
             println!("{name} {recipe}: {found:.1e} of {moved:.1e}");
@@ -117,13 +129,17 @@ fn bits_stay<B: Backend>(backend: impl Fn() -> B) {
         let expected = fixture::expected(name);
         for recipe in ["native", "SD"] {
             let layout = layout(decoder.config(), recipe, &[]);
-            let bits = |chunk: usize| -> Vec<u32> {
-                let (found, _) = run(&decoder, &layout, &expected, chunk);
+            let bits = |chunk: usize, beside: bool| -> Vec<u32> {
+                let (found, _) = run(&decoder, &layout, &expected, chunk, beside);
                 found.into_iter().map(f32::to_bits).collect()
             };
-            let whole = bits(expected.ids.len());
-            for chunk in [1, 3, 17, 64, 149] {
-                assert!(bits(chunk) == whole, "{name}, {recipe}: chunks of {chunk}");
+            let whole = bits(expected.ids.len(), false);
+            for (chunk, beside) in [(1, true), (3, false), (17, true), (64, false), (149, true)] {
+                let found = bits(chunk, beside);
+                assert!(
+                    found == whole,
+                    "{name}, {recipe}: chunks of {chunk}, {beside}"
+                );
             }
         }
     }

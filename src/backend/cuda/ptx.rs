@@ -15,7 +15,7 @@ use crate::backend::BackendError;
 static ARCHIVE: &[u8] = include_bytes!("kernels/ptx.zst");
 
 /// Sizes of heads that attention is embedded for.
-const HEAD_DIMS: [usize; 4] = [64, 96, 128, 256];
+const HEAD_DIMS: [usize; 5] = [64, 96, 128, 256, 512];
 /// Compute capability that the driver translates from.
 const CAPABILITY: (i32, i32) = (8, 0);
 /// What the kernels use has stood in PTX since this version, which drivers of CUDA 11.8 know.
@@ -162,7 +162,7 @@ mod tests {
         };
         let message = embedded(unit).unwrap_err().to_string();
         assert!(
-            message.contains("HD=80") && message.contains("[64, 96, 128, 256]"),
+            message.contains("HD=80") && message.contains("[64, 96, 128, 256, 512]"),
             "{message}"
         );
     }
