@@ -3,6 +3,7 @@
 //! A backend's tests call [`suite`]; the checks know nothing of the backend but its trait.
 
 mod attention;
+mod codes;
 mod experts;
 mod invariance;
 mod oracle;
@@ -60,6 +61,7 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
         native_queries: false,
     };
     suite.rows();
+    suite.codes();
     suite.invariance();
     suite.storage();
     suite.attention();

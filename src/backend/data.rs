@@ -3,9 +3,14 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::RecurrentLayer;
 use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::LayerAbsmax;
+
+/// Elements that one thread looks at in one go.
+const CHUNK: usize = 1 << 16;
 
 /// Elements of one tensor, row-major.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,10 +42,32 @@ impl TensorData {
         }
     }
 
+    /// Index and value of the first element that is NaN or infinite.
+    pub fn first_non_finite(&self) -> Option<(usize, f32)> {
+        match self {
+            TensorData::F32(v) => find(v, |x| !x.is_finite()).map(|i| (i, v[i])),
+            TensorData::F16(v) => find(v, |x| !x.is_finite()).map(|i| (i, v[i].to_f32())),
+            TensorData::Bf16(v) => find(v, |x| !x.is_finite()).map(|i| (i, v[i].to_f32())),
+        }
+    }
+
     /// Whether there is no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// Index of the first bad element; all cores search.
+fn find<T: Copy + Sync>(values: &[T], bad: impl Fn(T) -> bool + Sync) -> Option<usize> {
+    let (block, inner) =
+        values
+            .par_chunks(CHUNK)
+            .enumerate()
+            .find_map_first(|(block, chunk)| {
+                let inner = chunk.iter().position(|x| bad(*x))?;
+                Some((block, inner))
+            })?;
+    Some(block * CHUNK + inner)
 }
 
 /// Keys and values of one decoder layer, and how attention reads them, or a recurrent state.
@@ -148,4 +175,22 @@ pub struct RotaryTable {
     pub half: usize,
     /// Elements per head vector.
     pub head_dim: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bad_element_is_found_across_chunks() {
+        let mut values = vec![0.5f32; 3 * CHUNK];
+        assert_eq!(TensorData::F32(values.clone()).first_non_finite(), None);
+        values[2 * CHUNK + 7] = f32::NAN;
+        values[CHUNK + 3] = f32::INFINITY;
+        let found = TensorData::F32(values).first_non_finite();
+        assert_eq!(found, Some((CHUNK + 3, f32::INFINITY)));
+        let halves = vec![half::f16::ONE, half::f16::NEG_INFINITY];
+        let found = TensorData::F16(halves).first_non_finite();
+        assert_eq!(found, Some((1, f32::NEG_INFINITY)));
+    }
 }

@@ -4,6 +4,7 @@
 //! its own sequence) and on the recipe, never on which other rows stand in the tensor, on the
 //! chunking of a prompt or on the number of slots.
 
+mod codes;
 #[cfg(test)]
 mod conformance;
 pub mod cpu;
@@ -18,9 +19,10 @@ mod recurrent;
 mod storage;
 pub mod timing;
 
+pub use codes::{CodeKind, Codes, NumberType, Zeros, interleaved_code, nibble};
 pub use data::{Activation, CacheLayer, CacheLayout, CacheRow, LayerPass, RotaryTable, TensorData};
 pub use error::BackendError;
-pub use experts::{ExpertWeights, RoutingRule, cannot_route};
+pub use experts::{ExpertParts, ExpertWeights, RoutingRule, cannot_route};
 pub use ledger::{Held, Ledger, PURPOSES, Purpose};
 pub use meter::{Gauge, Meter};
 
@@ -71,15 +73,26 @@ pub trait Backend: Sized {
         self.weight(concatenated(parts), out, inner)
     }
 
-    /// Takes over the weights of `experts` experts as one: `parts` are the rows of the first, then
-    /// those of the next, `[out, inner]` together.
+    /// Takes over weights that are stored as codes: what [`Backend::fused_weight`] makes of their
+    /// numbers, to the bit. `None` where a number is not finite: [`Codes::decode`] shows which.
+    fn decoded_weight(
+        &self,
+        parts: &[Codes<'_>],
+        out: usize,
+        inner: usize,
+    ) -> Result<Option<Self::Weight>, BackendError> {
+        codes::decoded_weight(self, parts, out, inner)
+    }
+
+    /// Takes over the weights of `experts` experts, `[out, inner]` each, as one: `parts` are those of
+    /// the first, then of the next. `None` as by [`Backend::decoded_weight`].
     fn expert_weight(
         &self,
-        parts: Vec<TensorData>,
+        parts: ExpertParts<'_>,
         experts: usize,
         [out, inner]: [usize; 2],
-    ) -> Result<Self::Weight, BackendError> {
-        self.fused_weight(parts, experts * out, inner)
+    ) -> Result<Option<Self::Weight>, BackendError> {
+        experts::weight(self, parts, experts * out, inner)
     }
 
     /// Takes over a norm weight or bias.

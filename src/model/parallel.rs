@@ -39,43 +39,9 @@ pub(crate) fn read_bf16(bytes: &[u8]) -> TensorData {
     TensorData::Bf16(read_le(bytes, bf16::from_le_bytes))
 }
 
-/// Index and value of the first element that is NaN or infinite.
-pub(crate) fn first_non_finite(data: &TensorData) -> Option<(usize, f32)> {
-    match data {
-        TensorData::F32(v) => find(v, |x| !x.is_finite()).map(|i| (i, v[i])),
-        TensorData::F16(v) => find(v, |x| !x.is_finite()).map(|i| (i, v[i].to_f32())),
-        TensorData::Bf16(v) => find(v, |x| !x.is_finite()).map(|i| (i, v[i].to_f32())),
-    }
-}
-
-fn find<T: Copy + Sync>(values: &[T], bad: impl Fn(T) -> bool + Sync) -> Option<usize> {
-    let (block, inner) =
-        values
-            .par_chunks(CHUNK)
-            .enumerate()
-            .find_map_first(|(block, chunk)| {
-                let inner = chunk.iter().position(|x| bad(*x))?;
-                Some((block, inner))
-            })?;
-    Some(block * CHUNK + inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_first_bad_element_is_found_across_chunks() {
-        let mut values = vec![0.5f32; 3 * CHUNK];
-        assert_eq!(first_non_finite(&TensorData::F32(values.clone())), None);
-        values[2 * CHUNK + 7] = f32::NAN;
-        values[CHUNK + 3] = f32::INFINITY;
-        let found = first_non_finite(&TensorData::F32(values));
-        assert_eq!(found, Some((CHUNK + 3, f32::INFINITY)));
-        let halves = vec![f16::ONE, f16::NEG_INFINITY];
-        let found = first_non_finite(&TensorData::F16(halves));
-        assert_eq!(found, Some((1, f32::NEG_INFINITY)));
-    }
 
     #[test]
     fn bytes_are_little_endian() {

@@ -12,12 +12,12 @@ use std::path::Path;
 use ::safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use rayon::prelude::*;
 
-use crate::backend::TensorData;
+use crate::backend::{Codes, TensorData};
 use crate::schema::{FileDigest, QuantisedCheckpoint};
 
 use super::fields::read_optional;
 use super::file_bytes::{FileBytes, file_name};
-use super::parallel::{first_non_finite, read_bf16, read_f16, read_f32};
+use super::parallel::{read_bf16, read_f16, read_f32};
 use super::quantised::{self, CacheScales, Found, NumberType, Quantisation, Stored};
 use super::tensors::{self, Shapes};
 use super::{ModelConfig, ModelError, WeightSource};
@@ -219,10 +219,8 @@ impl WeightSource for SafetensorsWeights {
             (Some(matrix), Some(quantisation)) => {
                 let path = self.path_of(name);
                 tensors::check_shape(path, name, &matrix.shape, shape)?;
-                (
-                    path,
-                    matrix.load(quantisation.numbers, &|part| self.stored(part))?,
-                )
+                let codes = matrix.codes(quantisation.numbers, &|part| self.stored(part))?;
+                (path, codes.decode())
             }
             _ => {
                 let stored = self.stored(name).ok_or_else(missing)?;
@@ -232,6 +230,17 @@ impl WeightSource for SafetensorsWeights {
         };
         check_finite(path, name, &data)?;
         Ok(data)
+    }
+
+    fn codes(&self, name: &str, shape: &[usize]) -> Result<Option<Codes<'_>>, ModelError> {
+        let (Some(matrix), Some(quantisation)) =
+            (self.codes.matrices.get(name), &self.quantisation)
+        else {
+            return Ok(None);
+        };
+        tensors::check_shape(self.path_of(name), name, &matrix.shape, shape)?;
+        let codes = matrix.codes(quantisation.numbers, &|part| self.stored(part))?;
+        Ok(Some(codes))
     }
 
     fn contains(&self, name: &str) -> bool {
@@ -317,7 +326,7 @@ pub(crate) fn read(stored: &Stored<'_>, name: &str) -> Result<TensorData, ModelE
 
 /// Refuses a tensor with an element that is NaN or infinite.
 pub(crate) fn check_finite(path: &str, name: &str, data: &TensorData) -> Result<(), ModelError> {
-    match first_non_finite(data) {
+    match data.first_non_finite() {
         None => Ok(()),
         Some((index, value)) => Err(ModelError::invalid(
             path,

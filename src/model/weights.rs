@@ -1,6 +1,6 @@
 //! The seam between weight files and backends.
 
-use crate::backend::TensorData;
+use crate::backend::{Codes, TensorData};
 use crate::schema::{FileDigest, QuantisedCheckpoint};
 
 use super::ModelConfig;
@@ -14,6 +14,15 @@ pub trait WeightSource {
     /// # Errors
     /// Names the file and tensor, what was found and what was expected.
     fn load(&self, name: &str, shape: &[usize]) -> Result<TensorData, ModelError>;
+
+    /// A matrix as the codes that the checkpoint stores for it, unless it stores numbers. Whether the
+    /// numbers are finite is open.
+    ///
+    /// # Errors
+    /// As [`WeightSource::load`].
+    fn codes(&self, _name: &str, _shape: &[usize]) -> Result<Option<Codes<'_>>, ModelError> {
+        Ok(None)
+    }
 
     /// Whether a tensor of that name exists.
     fn contains(&self, name: &str) -> bool;

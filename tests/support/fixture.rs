@@ -80,6 +80,25 @@ pub fn expected(name: &str) -> Expected {
     }
 }
 
+/// How far the library's own 16-bit arithmetic lies from its 32-bit logits.
+#[derive(serde::Deserialize)]
+pub struct InHalves {
+    pub dtype: String,
+    pub largest: f64,
+    pub typical: f64,
+}
+
+/// Of one fixture.
+pub fn library_in_16_bits(name: &str) -> InHalves {
+    #[derive(serde::Deserialize)]
+    struct Measured {
+        models: std::collections::HashMap<String, InHalves>,
+    }
+    let bytes = std::fs::read(folder("expected").join("16bit.json")).unwrap();
+    let mut measured: Measured = serde_json::from_slice(&bytes).unwrap();
+    measured.models.remove(name).expect(name)
+}
+
 /// Logits of the kept rows under a recipe, of a fixture that has them.
 pub fn logits_of(name: &str, recipe: &str) -> Vec<f32> {
     let path = folder("expected").join(format!("{name}.safetensors"));

@@ -1,7 +1,9 @@
 //! Mixtures of experts against f64, and bit for bit against themselves beside other rows.
 
 use super::{Suite, bits, noise, oracle, within};
-use crate::backend::{Activation, Backend, BackendError, ExpertWeights, RoutingRule, TensorData};
+use crate::backend::{
+    Activation, Backend, BackendError, ExpertParts, ExpertWeights, RoutingRule, TensorData,
+};
 
 /// Width of rows and of an expert, experts, and experts of a row. Tensor cores want multiples of 8;
 /// the largest has outputs and terms beyond every tile.
@@ -128,10 +130,9 @@ impl<B: Backend> Suite<'_, B> {
                     1 => TensorData::F16(data.iter().copied().map(half::f16::from_f32).collect()),
                     _ => TensorData::Bf16(data.iter().copied().map(half::bf16::from_f32).collect()),
                 });
-                let weight = self
-                    .backend
-                    .expert_weight(parts.collect(), experts, sides[part]);
-                weight.expect("a weight")
+                let parts = ExpertParts::Numbers(parts.collect());
+                let weight = self.backend.expert_weight(parts, experts, sides[part]);
+                weight.expect("memory").expect("a weight")
             };
             let loaded = Experts {
                 shape,

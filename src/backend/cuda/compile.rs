@@ -10,20 +10,11 @@ use cudarc::nvrtc::result::NvrtcError;
 use cudarc::nvrtc::{result, sys};
 
 use super::library::{self, Needed};
+use super::parts::{MLP, Part};
 use crate::backend::BackendError;
 use crate::schema::sha256_hex;
 
 const COMMON: &str = include_str!("kernels/common.cu");
-const MLP: &str = include_str!("kernels/mlp.cu");
-const PARTS: [&str; 7] = [
-    MLP,
-    include_str!("kernels/rowwise.cu"),
-    include_str!("kernels/product.cu"),
-    include_str!("kernels/storage.cu"),
-    include_str!("kernels/recurrent.cu"),
-    include_str!("kernels/readout.cu"),
-    include_str!("kernels/routing.cu"),
-];
 const EXPERTS: &str = include_str!("kernels/experts.cu");
 const EXPERTS_HOPPER: &str = include_str!("kernels/experts_hopper.cu");
 const ATTENTION: [&str; 3] = [
@@ -52,17 +43,17 @@ pub struct Unit {
     /// Whether it has instructions of one architecture only.
     specific: bool,
     /// What it is for.
-    purpose: &'static str,
+    name: &'static str,
 }
 
 impl Unit {
-    /// Everything but attention and experts.
-    pub fn rows() -> Self {
+    /// Kernels beside attention and experts.
+    pub fn part(part: &Part) -> Self {
         Unit {
-            source: [&[COMMON], &PARTS[..]].concat().join("\n"),
+            source: [&[COMMON], part.sources].concat().join("\n"),
             defines: Vec::new(),
             specific: false,
-            purpose: "everything but attention and experts",
+            name: part.name,
         }
     }
 
@@ -77,7 +68,7 @@ impl Unit {
             source: source.join("\n"),
             defines: vec![format!("BF16={}", u8::from(bf16))],
             specific: hopper,
-            purpose: "experts",
+            name: "experts",
         }
     }
 
@@ -94,9 +85,10 @@ impl Unit {
 
     /// What it is for, in messages.
     pub fn describe(&self) -> String {
-        match self.defines.as_slice() {
-            [] => self.purpose.to_owned(),
-            defines => format!("{} with {}", self.purpose, defines.join(", ")),
+        if self.defines.is_empty() {
+            self.name.to_owned()
+        } else {
+            format!("{} with {}", self.name, self.defines.join(", "))
         }
     }
 
@@ -110,7 +102,7 @@ impl Unit {
             source: source.join("\n"),
             defines,
             specific: hopper,
-            purpose: "attention",
+            name: "attention",
         }
     }
 }
@@ -320,6 +312,7 @@ mod tests {
     use rayon::prelude::*;
 
     use super::super::attention;
+    use super::super::parts::PARTS;
     use super::testing::has_compiler;
     use super::*;
 
@@ -334,8 +327,7 @@ mod tests {
                 let units = attention::testing::units(capability, shared_limit);
                 let hopper = capability == (9, 0);
                 let experts = [false, true].map(|bf16| Unit::experts(bf16, hopper));
-                let own = [Unit::rows()].into_iter().chain(experts);
-                let units = own.chain(units);
+                let units = PARTS.iter().map(Unit::part).chain(experts).chain(units);
                 units.map(move |unit| (capability, unit))
             })
             .collect();
@@ -361,7 +353,7 @@ mod tests {
             source: "nonsense".to_owned(),
             defines: Vec::new(),
             specific: false,
-            purpose: "nothing",
+            name: "nothing",
         };
         let message = binary(&unit, (9, 0), None).unwrap_err().to_string();
         assert!(

@@ -11,53 +11,11 @@ use super::attention::{AttentionFunctions, AttentionKind, AttentionUnit, Class};
 use super::compile::{self, Delivery, Unit};
 use super::device::{Device, Grid};
 use super::experts::ExpertFunctions;
+use super::parts::PARTS;
 use super::ptx;
 use super::tensor::Format;
 use crate::backend::BackendError;
 use crate::recipe::NativeDtype;
-
-/// Everything in the files beside attention's and experts'.
-const NAMES: [&str; 39] = [
-    "embed",
-    "rms_norm",
-    "rms_norm_heads",
-    "rotary",
-    "rms_norm_add",
-    "scale",
-    "gate",
-    "gather",
-    "columns",
-    "add_bias",
-    "to_half",
-    "to_float",
-    "product_large",
-    "product_medium",
-    "product_small",
-    "product_few",
-    "compare",
-    "store",
-    "split_heads",
-    "round_queries",
-    "slot_totals",
-    "slot_absmax",
-    "find_runs",
-    "convolve",
-    "keep_inputs",
-    "prepare_heads",
-    "delta_rule_32",
-    "delta_rule_128",
-    "delta_rule_256",
-    "norm_and_gate",
-    "gate_output",
-    "suppress",
-    "argmax",
-    "nll",
-    "route",
-    "sort_pairs",
-    "expert_few_gated",
-    "expert_few_plain",
-    "mix",
-];
 
 /// Where kernels are looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,15 +30,11 @@ pub enum Source {
 type Delivered = Result<(Vec<u8>, Delivery), BackendError>;
 
 impl Source {
-    /// The binary or PTX of `unit` for a device.
+    /// The binary or PTX of `unit` for a compute capability.
     ///
     /// # Errors
     /// As [`compile::binary`] and [`ptx::embedded`].
-    fn deliver(self, device: &Device, unit: &Unit) -> Delivered {
-        self.deliver_for(device.capability(), unit)
-    }
-
-    fn deliver_for(self, capability: (i32, i32), unit: &Unit) -> Delivered {
+    fn deliver(self, capability: (i32, i32), unit: &Unit) -> Delivered {
         match self {
             Source::Compiler => {
                 let folder = compile::cache_folder();
@@ -125,8 +79,8 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Compiles and loads everything but attention and experts. Native attention of what is `expected` is
-    /// compiled beside, which takes about as long.
+    /// Compiles and loads everything but attention and experts, part beside part. Native attention of what is
+    /// `expected` is compiled beside them, which takes about as long.
     ///
     /// # Errors
     /// As [`ptx::embedded`].
@@ -139,19 +93,25 @@ impl Kernels {
             Source::Compiler => expected.and_then(|expected| compile_ahead(device, expected)),
             Source::Embedded => None,
         };
-        let unit = Unit::rows();
-        let (source, (binary, delivery), refusal) = match source.deliver(device, &unit) {
+        let (source, delivered, refusal) = match deliver_parts(source, device.capability()) {
             Ok(delivered) => (source, delivered, None),
             Err(error) if source == Source::Embedded => return Err(error),
             Err(refusal) => {
-                let embedded = Source::Embedded.deliver(device, &unit)?;
+                let embedded = deliver_parts(Source::Embedded, device.capability())?;
                 (Source::Embedded, embedded, Some(refusal))
             }
         };
-        let module = device.load(binary)?;
+        let mut delivery = Delivery::Kept;
         let mut rows = HashMap::new();
-        for name in NAMES {
-            rows.insert(name, device.function(&module, name, 0)?);
+        for (part, (binary, from)) in PARTS.iter().zip(delivered) {
+            // One part that was not kept makes the start a longer one.
+            if from != Delivery::Kept {
+                delivery = from;
+            }
+            let module = device.load(binary)?;
+            for name in part.kernels {
+                rows.insert(*name, device.function(&module, name, 0)?);
+            }
         }
         Ok(Kernels {
             device: Rc::clone(device),
@@ -238,8 +198,27 @@ impl Kernels {
         let mut ahead = self.ahead.borrow_mut();
         let known = ahead.iter().position(|ahead| ahead.unit == *unit);
         let binary = known.and_then(|at| ahead.swap_remove(at).binary.join().ok());
-        binary.unwrap_or_else(|| self.source.deliver(&self.device, unit))
+        binary.unwrap_or_else(|| self.source.deliver(self.device.capability(), unit))
     }
+}
+
+/// Binaries or PTX of every part, which are compiled side by side.
+fn deliver_parts(
+    source: Source,
+    capability: (i32, i32),
+) -> Result<Vec<(Vec<u8>, Delivery)>, BackendError> {
+    let deliver = |part| source.deliver(capability, &Unit::part(part));
+    std::thread::scope(|scope| {
+        let threads = PARTS.iter().map(|part| scope.spawn(move || deliver(part)));
+        let threads: Vec<_> = threads.collect();
+        let ended = threads.into_iter().map(|thread| thread.join());
+        ended
+            .map(|delivered| match delivered {
+                Ok(delivered) => delivered,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+            .collect()
+    })
 }
 
 /// Starts to compile native attention; nothing where a device cannot run it, which whoever asks for
@@ -261,7 +240,7 @@ fn compile_ahead(device: &Device, expected: Expected) -> Option<Ahead> {
 impl Ahead {
     fn new(device: &Device, unit: Unit) -> Self {
         let (capability, own) = (device.capability(), unit.clone());
-        let binary = std::thread::spawn(move || Source::Compiler.deliver_for(capability, &own));
+        let binary = std::thread::spawn(move || Source::Compiler.deliver(capability, &own));
         Ahead { unit, binary }
     }
 }

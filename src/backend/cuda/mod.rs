@@ -11,6 +11,7 @@
 
 mod attention;
 mod cache;
+mod codes;
 mod compile;
 mod device;
 mod experts;
@@ -18,6 +19,7 @@ mod functions;
 mod library;
 mod memory;
 mod operations;
+mod parts;
 mod plan;
 mod product;
 mod projections;
@@ -138,18 +140,6 @@ impl CudaBackend {
 
     /// Takes over a weight's parts, one after another, all of one type.
     fn take_over(
-        &self,
-        parts: Vec<TensorData>,
-        out: usize,
-        inner: usize,
-    ) -> Result<CudaWeight, BackendError> {
-        let weight = self.take_over_experts(parts, out, inner)?;
-        self.products.expect(out, inner);
-        Ok(weight)
-    }
-
-    /// The same for weights of which no library multiplies the whole.
-    fn take_over_experts(
         &self,
         parts: Vec<TensorData>,
         out: usize,

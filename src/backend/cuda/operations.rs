@@ -9,9 +9,9 @@ use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, of_one_type};
 use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
 use crate::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, DeltaRule, Destination,
-    ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable, RoutingRule,
-    TensorData, cannot_cut, project_heads,
+    Activation, Backend, BackendError, CacheLayout, CacheRow, Codes, DeltaRule, Destination,
+    ExpertParts, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable,
+    RoutingRule, TensorData, cannot_cut,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -47,7 +47,7 @@ impl Backend for CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
-        self.take_over(vec![data], out, inner)
+        self.fused_weight(vec![data], out, inner)
     }
 
     fn fused_weight(
@@ -56,18 +56,27 @@ impl Backend for CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
+        self.products.expect(out, inner);
         self.take_over(of_one_type(parts), out, inner)
     }
 
     fn expert_weight(
         &self,
-        parts: Vec<TensorData>,
+        parts: ExpertParts<'_>,
         experts: usize,
         [out, inner]: [usize; 2],
-    ) -> Result<CudaWeight, BackendError> {
-        let weight = self.take_over_experts(of_one_type(parts), experts * out, inner)?;
-        self.kernels.expect_experts(weight.format);
-        Ok(weight)
+    ) -> Result<Option<CudaWeight>, BackendError> {
+        self.take_over_experts(parts, experts * out, inner)
+    }
+
+    fn decoded_weight(
+        &self,
+        parts: &[Codes<'_>],
+        out: usize,
+        inner: usize,
+    ) -> Result<Option<CudaWeight>, BackendError> {
+        self.products.expect(out, inner);
+        self.decode(parts, out, inner)
     }
 
     fn vector(&self, data: TensorData) -> Result<CudaVector, BackendError> {
@@ -272,16 +281,7 @@ impl Backend for CudaBackend {
         packed: &mut CudaTensor,
         q: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        if !heads.rotary[1].half.is_multiple_of(2) {
-            // One kernel for all turns pairs of neighbouring elements.
-            let width = (packed.width - q.width) / 2;
-            let mut k = self.tensor(to.rows.len(), width)?;
-            let mut v = self.tensor(to.rows.len(), width)?;
-            return project_heads(self, x, heads, to, [packed, q, &mut k, &mut v]);
-        }
-        self.products
-            .apply(x, heads.weight, packed, Finish::Round)?;
-        self.split_heads(packed, heads, to, q)
+        self.start_heads(x, heads, to, packed, q)
     }
 
     fn layers<S>(

@@ -3,9 +3,11 @@
 use super::CudaBackend;
 use super::cache::{CudaCache, SideLayout};
 use super::device::launch;
+use super::product::Finish;
 use super::tensor::{CudaTensor, CudaVector, Format, activation_number, blocks, int};
 use crate::backend::{
-    Activation, BackendError, CacheRow, Destination, HeadProjection, RotaryTable,
+    Activation, Backend, BackendError, CacheRow, Destination, HeadProjection, RotaryTable,
+    project_heads,
 };
 
 /// Where head vectors are stored; layout as in the kernels.
@@ -114,6 +116,27 @@ impl CudaBackend {
                 // SAFETY: every row has a page; keys and values have a row each.
                 unsafe { launch!(self.kernels.device, function, grid, 256, 0; arguments) }
             })
+    }
+
+    /// See [`crate::backend::Backend::project_heads`].
+    pub(super) fn start_heads(
+        &self,
+        x: &CudaTensor,
+        heads: &HeadProjection<'_, Self>,
+        to: Destination<'_, Self>,
+        packed: &mut CudaTensor,
+        q: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        if !heads.rotary[1].half.is_multiple_of(2) {
+            // One kernel for all turns pairs of neighbouring elements.
+            let width = (packed.width - q.width) / 2;
+            let mut k = self.tensor(to.rows.len(), width)?;
+            let mut v = self.tensor(to.rows.len(), width)?;
+            return project_heads(self, x, heads, to, [packed, q, &mut k, &mut v]);
+        }
+        self.products
+            .apply(x, heads.weight, packed, Finish::Round)?;
+        self.split_heads(packed, heads, to, q)
     }
 
     /// Norms and rotates the heads of `packed`, stores keys and values, and writes queries: beside

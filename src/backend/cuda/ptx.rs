@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use super::attention;
 use super::compile::{self, Unit};
+use super::parts::PARTS;
 use crate::backend::BackendError;
 
 /// Made by [`archive`].
@@ -57,7 +58,7 @@ pub fn archive() -> Result<Vec<u8>, BackendError> {
 /// Every unit of the archive.
 fn embedded_units() -> Vec<Unit> {
     let experts = [false, true].map(|bf16| Unit::experts(bf16, false));
-    let mut units: Vec<Unit> = [Unit::rows()].into_iter().chain(experts).collect();
+    let mut units: Vec<Unit> = PARTS.iter().map(Unit::part).chain(experts).collect();
     units.extend(attention::embedded_units(&HEAD_DIMS));
     units
 }
@@ -143,7 +144,7 @@ mod tests {
         if !compile::testing::has_compiler() || compile::version().unwrap().0 != (13, 0) {
             return;
         }
-        for unit in embedded_units().into_iter().take(2) {
+        for unit in embedded_units().into_iter().take(PARTS.len() + 1) {
             let made = lowered(&compile::ptx(&unit, CAPABILITY).unwrap()).unwrap();
             let kept = embedded(&unit).unwrap();
             assert!(

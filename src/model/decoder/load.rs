@@ -3,7 +3,7 @@
 mod mixer;
 mod mlp;
 
-use crate::backend::{Backend, BackendError, TensorData, concatenated};
+use crate::backend::{Backend, BackendError, Codes, TensorData, concatenated};
 use crate::model::tensors::Norms;
 use crate::model::{LayerConfig, ModelConfig, ModelError, WeightSource};
 
@@ -154,8 +154,7 @@ impl<B: Backend> Loader<'_, B> {
             } else {
                 self.refuse_unapplied(&bias_name)?;
             }
-            let name = format!("{prefix}.{part}.weight");
-            weights.push(self.weights.load(&name, &[*out, inner])?);
+            weights.push((format!("{prefix}.{part}.weight"), *out));
         }
         let out = parts.iter().map(|(_, out)| out).sum();
         let names: Vec<&str> = parts.iter().map(|(part, _)| *part).collect();
@@ -163,12 +162,36 @@ impl<B: Backend> Loader<'_, B> {
             let tensor = format!("{prefix}.{}.{kind}", names.join("+"));
             move |source| LoadError::Backend { tensor, source }
         };
-        let weight = self.backend.fused_weight(weights, out, inner);
+        let decoded = match self.codes(&weights, inner)? {
+            Some(codes) => self.backend.decoded_weight(&codes, out, inner),
+            None => Ok(None),
+        };
+        let weight = match decoded.map_err(failed("weight"))? {
+            Some(weight) => weight,
+            None => {
+                let load = |(name, out): &(String, usize)| self.weights.load(name, &[*out, inner]);
+                let weights = weights.iter().map(load).collect::<Result<_, _>>()?;
+                let weight = self.backend.fused_weight(weights, out, inner);
+                weight.map_err(failed("weight"))?
+            }
+        };
         let bias = bias.then(|| self.backend.vector(concatenated(biases)));
         Ok(Projection {
-            weight: weight.map_err(failed("weight"))?,
+            weight,
             bias: bias.transpose().map_err(failed("bias"))?,
         })
+    }
+
+    /// The codes of weights `[out, inner]`, by name and `out`, unless any of them is stored as numbers.
+    fn codes(
+        &self,
+        weights: &[(String, usize)],
+        inner: usize,
+    ) -> Result<Option<Vec<Codes<'_>>>, ModelError> {
+        let found = weights.iter();
+        let found = found.map(|(name, out)| self.weights.codes(name, &[*out, inner]));
+        let found: Vec<Option<Codes<'_>>> = found.collect::<Result<_, _>>()?;
+        Ok(found.into_iter().collect())
     }
 
     /// A tensor that changes the model but that the config does not ask for is never ignored.

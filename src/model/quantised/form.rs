@@ -2,27 +2,7 @@
 
 use std::fmt;
 
-/// The type of loaded numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NumberType {
-    /// 32-bit floats.
-    F32,
-    /// IEEE halves.
-    F16,
-    /// bfloat16.
-    Bf16,
-}
-
-impl NumberType {
-    /// Short name.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            NumberType::F32 => "f32",
-            NumberType::F16 => "f16",
-            NumberType::Bf16 => "bf16",
-        }
-    }
-}
+pub(crate) use crate::backend::NumberType;
 
 /// The form of a matrix `[out, in]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

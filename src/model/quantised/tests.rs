@@ -87,7 +87,10 @@ fn loaded(quantisation: &Quantisation, tensors: &Tensors) -> Vec<f32> {
     assert_eq!(found.parts.len(), tensors.len(), "{:?}", found.parts);
     let matrix = &found.matrices["m.weight"];
     assert_eq!(matrix.shape, SHAPE);
-    let data = matrix.load(NumberType::Bf16, &lookup(tensors)).unwrap();
+    let data = matrix
+        .codes(NumberType::Bf16, &lookup(tensors))
+        .unwrap()
+        .decode();
     assert!(matches!(data, TensorData::Bf16(_)));
     data.into_f32()
 }

@@ -136,12 +136,14 @@ template <int CLASS> DEV uint2 widen(int format, u32 b) {
   }
   bool e4m3 = format == FORMAT_E4M3;
 #if BF16
-  // bf16 has f32's exponent: move the fields, then multiply by the difference of the biases.
+  // bf16 has f32's exponent: move the fields of what is then the upper byte of a half, and multiply by
+  // the difference of the biases.
   u32 bias = e4m3 ? 0x7b807b80u : 0x77807780u;  // 2^120, 2^112
-  int shift = e4m3 ? 4 : 5;
-  u32 x = __byte_perm(b, 0, 0x4140), y = __byte_perm(b, 0, 0x4342);
-  x = (x & 0x007f007fu) << shift | (x & 0x00800080u) << 8;
-  y = (y & 0x007f007fu) << shift | (y & 0x00800080u) << 8;
+  u32 fields = e4m3 ? 0x07f007f0u : 0x0fe00fe0u;
+  int shift = e4m3 ? 4 : 3;
+  u32 x = __byte_perm(b, 0, 0x1404), y = __byte_perm(b, 0, 0x3424);
+  x = (x >> shift & fields) | (x & 0x80008000u);
+  y = (y >> shift & fields) | (y & 0x80008000u);
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d.x) : "r"(x), "r"(bias), "r"(0x80008000u));
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d.y) : "r"(y), "r"(bias), "r"(0x80008000u));
 #elif __CUDA_ARCH__ >= 890

@@ -18,11 +18,6 @@ static_assert(COPYING_REGISTERS + COMPUTING * COMPUTING_REGISTERS <= 168 * (COMP
 
 DEV void barrier_init(u64* b, int count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(b)), "r"(count) : "memory"); }
 DEV void barrier_arrive(u64* b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(b)) : "memory"); }
-// Arrives for the warp, once all of its lanes are done with what the barrier guards.
-DEV void barrier_arrive_warp(u64* b, int lane) {
-  __syncwarp(WARP);
-  if (lane == 0) barrier_arrive(b);
-}
 // Arrives once the copies that this thread started are there.
 DEV void barrier_arrive_copied(u64* b) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(shared_address(b)) : "memory"); }
 DEV void barrier_wait(u64* b, u32 parity) {
@@ -307,7 +302,7 @@ DEV void compute(const Attention& a, const Job& job, int head, Shared* shared, T
       weights_of(tile, stage);
       await_products<0>();
       pin(sums);
-      barrier_arrive_warp(&shared->empty[before], lane);
+      barrier_arrive(&shared->empty[before]);
 #pragma unroll
       for (int i = 0; i < HD / 2; i += 4) {
         sums[i] *= correct0; sums[i + 1] *= correct0;
@@ -319,7 +314,7 @@ DEV void compute(const Attention& a, const Job& job, int head, Shared* shared, T
     start_sums(stage);
     await_products<0>();
     pin(sums);
-    barrier_arrive_warp(&shared->empty[stage], lane);
+    barrier_arrive(&shared->empty[stage]);
     turn.count++;
 
     float sum0 = lanes_sum(weights0[0]), sum1 = lanes_sum(weights1[0]);
@@ -369,7 +364,8 @@ extern "C" __global__ void __launch_bounds__(128 * (COMPUTING + 1), 1) attend_pr
   if (thread == 0) {
     for (int i = 0; i < STAGES; i++) {
       barrier_init(&shared->full[i], FULL_ARRIVALS);
-      barrier_init(&shared->empty[i], 4 * COMPUTING);
+      // Every thread arrives that reads: racecheck sees no order behind one lane that does so for its warp.
+      barrier_init(&shared->empty[i], 128 * COMPUTING);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }

@@ -1,7 +1,6 @@
 // Activations of gates.
 #define SILU 0
 #define GELU_TANH 1
-DEV float silu(float g) { return g / (1.f + expf(-g)); }
 // x / 2 * (1 + tanh(u)) = x / (1 + exp(-2 u)), u = sqrt(2 / pi) * (x + 0.044715 x^3).
 DEV float gelu_tanh(float x) { return x / (1.f + expf(-1.59576912f * fmaf(0.044715f * x * x, x, x))); }
 DEV float activated(int activation, float g) { return activation == SILU ? silu(g) : gelu_tanh(g); }

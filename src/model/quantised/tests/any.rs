@@ -69,8 +69,8 @@ proptest! {
         }
         if let Ok(found) = found(&quantisation, &tensors) {
             for matrix in found.matrices.values() {
-                if let Ok(data) = matrix.load(NumberType::F32, &lookup(&tensors)) {
-                    prop_assert_eq!(data.len(), matrix.shape[0] * matrix.shape[1]);
+                if let Ok(codes) = matrix.codes(NumberType::F32, &lookup(&tensors)) {
+                    prop_assert_eq!(codes.decode().len(), matrix.shape[0] * matrix.shape[1]);
                 }
             }
         }
