@@ -103,7 +103,8 @@ impl<B: Backend> Suite<'_, B> {
         };
         let weights = [own(120, 2 * width, inner), own(121, inner, width)];
         let sides = [[2 * width, inner], [inner, width]];
-        let round: [(fn(f32) -> f32, f64, Activation); 3] = [
+        type Round = fn(f32) -> f32;
+        let round: [(Round, f64, Activation); 3] = [
             (|x| x, self.tolerance.f32, Activation::Silu),
             (
                 |x| half::f16::from_f32(x).to_f32(),
