@@ -71,6 +71,7 @@ fn filled(backend: &CpuBackend, recipe: &str, slots: usize, tokens: usize) -> Cp
         native: NativeDtype::Bf16,
         slots,
         slot_tokens: tokens,
+        pass_tokens: tokens,
         recipe: Recipe::parse(recipe).expect("a recipe"),
         absmax: None,
     };

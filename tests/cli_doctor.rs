@@ -129,7 +129,7 @@ fn a_width_that_only_the_cpu_worker_has_is_noted() {
         assert_eq!(report["model"]["runs"], true);
         report["model"]["notes"].to_string()
     };
-    let note = "the CUDA worker has heads of multiples of 8 up to 256 elements, not 12";
+    let note = "the CUDA worker has heads of multiples of 8 up to 512 elements, not 12";
     assert!(noted(12).contains(note));
     assert!(!noted(16).contains("CUDA worker"));
 }

@@ -150,6 +150,11 @@ fn the_nine_checkpoints_keep_what_is_computed_by_hand() {
         assert_eq!(native["bytes_per_token"], per_token, "{file}");
         let sequence = &native["sequence"];
         assert_eq!(sequence["cache_bytes"], cache, "{file}");
+        // Windows of 1,024 tokens lie in up to 65 pages, and 8,192 tokens are whole pages.
+        let pages = 8192 * per_token + window / 1024 * 65 * 16;
+        assert_eq!(sequence["page_bytes"], pages, "{file}");
+        let stored = 8192 * (per_token + window / 1024);
+        assert_eq!(sequence["stored_bytes"], stored, "{file}");
         assert_eq!(sequence["recurrent_bytes"], recurrent, "{file}");
         assert_eq!(sequence["persistent_bytes"], cache + recurrent, "{file}");
         assert_eq!(
@@ -253,6 +258,13 @@ fn text_and_help() {
         "40GiB",
     ];
     insta::assert_snapshot!("memory_hybrid", stdout(&hybrid));
+    let windows = [
+        "memory",
+        "fixtures/configs/gemma-4-12b.json",
+        "--budget",
+        "40GiB",
+    ];
+    insta::assert_snapshot!("memory_windows", stdout(&windows));
 }
 
 /// 36 layers of 8 heads of 128 elements.

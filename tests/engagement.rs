@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use kvassay::backend::cpu::CpuBackend;
 use kvassay::engine::Engine;
-use kvassay::model::Family;
+use kvassay::model::{Family, LayerConfig, ModelConfig};
 use kvassay::panel::runner::{self, Ended, RunError, RunInput};
 use kvassay::panel::{BuiltPanel, BuiltPanels, CalibrationDocs, Outcome, Panel};
 use kvassay::recipe::{NAMED, Recipe};
@@ -83,10 +83,14 @@ fn protocol() -> Protocol {
 
 /// A whole run of these recipes.
 fn run(family: Family, recipes: &[&str], lie: Lie) -> Result<Ended, RunError> {
-    let config = models::config(family);
-    let weights = models::weights(&config, 5);
+    run_of(&models::config(family), recipes, lie)
+}
+
+/// The same of any model.
+fn run_of(config: &ModelConfig, recipes: &[&str], lie: Lie) -> Result<Ended, RunError> {
+    let weights = models::weights(config, 5);
     let backend = Dishonest::new(CpuBackend::new(), lie);
-    let mut engine = engines::engine(&config, &weights, backend, &[]);
+    let mut engine = engines::engine(config, &weights, backend, &[]);
     let recipes: Vec<Recipe> = recipes
         .iter()
         .map(|name| Recipe::parse(name).unwrap())
@@ -106,6 +110,31 @@ fn run(family: Family, recipes: &[&str], lie: Lie) -> Result<Ended, RunError> {
     };
     let engine: &mut dyn Engine = &mut engine;
     runner::run(&input, engine, &mut |_| {})
+}
+
+/// Layers of different heads, of which one keeps a few tokens only: what is stored is counted layer by
+/// layer, and every token.
+#[test]
+fn layers_that_differ_are_told_apart() {
+    let base = models::config(Family::Qwen3);
+    let config = ModelConfig {
+        layers: vec![
+            LayerConfig {
+                window: Some(5),
+                ..base.layers[0]
+            },
+            LayerConfig::new(4, 1, 24),
+        ],
+        ..base
+    };
+    let found = run_of(&config, &["AD", "SF"], Lie::None);
+    assert!(matches!(found, Ok(Ended::Complete)), "{:?}", found.err());
+    let lie = Lie::Recipe("k=e4m3,v=e4m3,skip-layers=1");
+    let error = run_of(&config, &["SD"], lie).unwrap_err().to_string();
+    assert!(
+        error.contains("arm SD") && error.contains("layer 1"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -14,6 +14,7 @@ use kvassay::engine::{
 use kvassay::model::{Decoder, Family, LayerConfig, ModelConfig, Workspace};
 use kvassay::recipe::Recipe;
 use kvassay::schema::{Finish, KvTotals};
+use support::dishonest::{Dishonest, Lie};
 use support::engines::{self, Log, generate, layout, score, setup};
 use support::models::{self, MemoryWeights, Noise};
 use support::oracle::Oracle;
@@ -44,6 +45,7 @@ fn stepwise_logits(config: &ModelConfig, ids: &[u32]) -> Vec<Vec<f32>> {
         native: config.native_dtype,
         slots: 1,
         slot_tokens: ids.len(),
+        pass_tokens: ids.len(),
         recipe: Recipe::native(),
         absmax: None,
     };
@@ -146,6 +148,38 @@ fn suppressed_tokens_are_never_chosen_nor_likely() {
     }
     check(Oracle::default);
     check(CpuBackend::new);
+}
+
+/// Masks that are not what the model declares fail every case that reads such logits, generated or
+/// scored, and name the token.
+#[test]
+fn a_mask_that_is_not_applied_is_noticed_at_every_position() {
+    let config = ModelConfig {
+        suppressed: vec![3, 17],
+        ..models::config(Family::Llama)
+    };
+    let weights = models::weights(&config, SEED);
+    let backend = Dishonest::new(CpuBackend::new(), Lie::Unmasked);
+    let mut engine = engines::engine(&config, &weights, backend, &[]);
+    engine
+        .open_arm(&setup("native", &[], layout(2, 5)))
+        .unwrap();
+    let generated = generate(&mut engine, &[prompt(9, 12)]);
+    let window = ScoreRequest {
+        ids: prompt(12, 1).prompt_ids,
+        targets: 3,
+    };
+    let scored = score(&mut engine, &[window]);
+    for error in [
+        generated[0].clone().unwrap_err().to_string(),
+        scored[0].clone().unwrap_err().to_string(),
+    ] {
+        assert!(error.contains("logit 17 is "), "{error}");
+        assert!(
+            error.contains("expected -inf for a suppressed token"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

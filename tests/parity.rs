@@ -16,8 +16,11 @@ use kvassay::recipe::Recipe;
 use support::fixture::{self, Expected};
 use support::oracle::Oracle;
 
-const MODELS: [&str; 16] = [
+const MODELS: [&str; 19] = [
     "gemma3",
+    "gemma4",
+    "gemma4-experts",
+    "gemma4-whole",
     "llama",
     "llama-linear",
     "llama-llama3",
@@ -97,6 +100,7 @@ fn logits_under<B: Backend>(
             native: config.native_dtype,
             slots: 1,
             slot_tokens: expected.ids.len(),
+            pass_tokens: expected.ids.len(),
             recipe,
             absmax: None,
         })

@@ -8,10 +8,12 @@ mod experts;
 mod invariance;
 mod oracle;
 mod projections;
+mod readout;
 mod recurrent;
 mod repeats;
 mod rows;
 pub mod storage;
+mod windows;
 
 use super::{Backend, CacheLayer, CacheLayout, CacheRow, TensorData};
 use crate::recipe::{NativeDtype, Recipe};
@@ -53,7 +55,7 @@ pub struct Suite<'a, B> {
     pub native_queries: bool,
 }
 
-/// Runs every check.
+/// Runs every check but [`Suite::windows`].
 pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     let suite = Suite {
         backend,
@@ -61,11 +63,13 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
         native_queries: false,
     };
     suite.rows();
+    suite.readout();
     suite.codes();
     suite.invariance();
     suite.storage();
     suite.attention();
     suite.projections();
+    suite.projections_of_gemma();
     suite.experts();
     suite.recurrent();
     suite.repeats();
@@ -120,6 +124,7 @@ impl Shape {
             native,
             slots: 3,
             slot_tokens: 512,
+            pass_tokens: 3 * 512,
             absmax: recipe.needs_calibration().then(|| self.absmax()),
             recipe,
         }

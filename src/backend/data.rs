@@ -137,10 +137,22 @@ pub struct CacheLayout {
     pub slots: usize,
     /// Most tokens per sequence.
     pub slot_tokens: usize,
+    /// Most tokens that a pass stores beyond one per slot: for these, layers with a window have room
+    /// beside their windows. A pass of more grows beyond what was planned for.
+    pub pass_tokens: usize,
     /// What is stored.
     pub recipe: Recipe,
     /// Largest absolute values per layer, where the recipe has fixed scales.
     pub absmax: Option<Vec<LayerAbsmax>>,
+}
+
+/// What a cache has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLimit {
+    /// Tokens of all slots together, in whole pages, in layers that keep every token.
+    pub tokens: usize,
+    /// Sequences at a time, in layers with a window.
+    pub sequences: usize,
 }
 
 /// Where a row belongs: its sequence and its position therein.
@@ -153,6 +165,11 @@ pub struct CacheRow {
 }
 
 /// What the layers of a pass have in common with each other.
+///
+/// A backend may record what `run` of [`super::Backend::layers`] starts, and start that again in
+/// later passes over as many rows in place of calling `run`. So `run` starts the same operations
+/// whenever it gets the same state, cache and tables and as many rows, reads nothing back, and may be
+/// called twice.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerPass<'a> {
     /// Where each token belongs.

@@ -28,7 +28,8 @@ pub(super) fn weight<B: Backend>(
 /// With `p` the softmax of a row's logits over all experts, in f32: the row goes to the `chosen`
 /// experts of the largest logits, of equal ones to that of the lower number. Expert `e` has the
 /// weight `p[e] * scales[e]`; where `renormalised` is set, `p` is divided by its sum over the
-/// row's experts first.
+/// row's experts first. A row with NaN, or without a finite largest logit, is reported at once, or
+/// its weights are NaN, which goes on into what is computed from it.
 ///
 /// Libraries round logits to the 16-bit type of the weights before they choose. Here nothing is
 /// rounded between a product's f32 sums and the choice. Rounding keeps an order or makes two

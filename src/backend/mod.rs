@@ -14,20 +14,25 @@ mod error;
 mod experts;
 mod ledger;
 mod meter;
+mod pages;
 mod projections;
 mod recurrent;
 mod storage;
 pub mod timing;
 
 pub use codes::{CodeKind, Codes, NumberType, Zeros, interleaved_code, nibble};
-pub use data::{Activation, CacheLayer, CacheLayout, CacheRow, LayerPass, RotaryTable, TensorData};
+pub use data::{
+    Activation, CacheLayer, CacheLayout, CacheLimit, CacheRow, LayerPass, RotaryTable, TensorData,
+};
 pub use error::BackendError;
 pub use experts::{ExpertParts, ExpertWeights, RoutingRule, cannot_route};
 pub use ledger::{Held, Ledger, PURPOSES, Purpose};
 pub use meter::{Gauge, Meter};
 
 use crate::schema::{KvTotals, LayerAbsmax};
-pub use projections::{Destination, GateProjection, HeadProjection, concatenated, project_heads};
+pub use projections::{
+    Destination, GateProjection, HeadNormWeights, HeadProjection, concatenated, project_heads,
+};
 pub use recurrent::{DeltaRule, LENGTH_EPSILON, RecurrentLayer, cannot_cut};
 
 /// Operations of the decoder. Tensors are row-major `[rows, width]`; a row is one token.
@@ -110,14 +115,13 @@ pub trait Backend: Sized {
     /// Allocates a cache, or refuses the recipe by name.
     fn cache(&self, layout: &CacheLayout) -> Result<Self::Cache, BackendError>;
 
-    /// Most tokens of all slots together that a cache of this layout can hold in the memory that
-    /// is free now, if `reserved` bytes of it are left alone; `None` where memory sets no limit
-    /// that could be planned for.
-    fn cache_tokens_limit(
+    /// What a cache of this layout has room for in the memory that is free now, if `reserved` bytes
+    /// of it are left alone; `None` where memory sets no limit that could be planned for.
+    fn cache_limit(
         &self,
         _layout: &CacheLayout,
         _reserved: usize,
-    ) -> Result<Option<usize>, BackendError> {
+    ) -> Result<Option<CacheLimit>, BackendError> {
         Ok(None)
     }
 
@@ -149,6 +153,9 @@ pub trait Backend: Sized {
 
     /// `x *= factor`.
     fn scale(&self, x: &mut Self::Tensor, factor: f32) -> Result<(), BackendError>;
+
+    /// `x = cap * tanh(x / cap)`.
+    fn soft_cap(&self, x: &mut Self::Tensor, cap: f32) -> Result<(), BackendError>;
 
     /// [`Backend::rms_norm`] over every head vector of width `weight.len()`, in place.
     fn rms_norm_heads(
@@ -195,7 +202,9 @@ pub trait Backend: Sized {
         q: &mut Self::Tensor,
     ) -> Result<(), BackendError>;
 
-    /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer as the recipe says.
+    /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer as the recipe says. Rows of
+    /// a slot follow on what it holds, or on what is left of it. A pass stores the same rows in all
+    /// layers; when one begins, layers with a window give back what no row sees any more.
     ///
     /// A number that cannot be stored is reported here or by the next [`Backend::settle`].
     fn store(
@@ -230,29 +239,13 @@ pub trait Backend: Sized {
         packed: &mut Self::Tensor,
         q: &mut Self::Tensor,
     ) -> Result<(), BackendError> {
-        let width = (self.width(packed) - self.width(q)) / 2;
+        let width = heads.kv_width(self.width(packed), self.width(q));
         let mut k = self.tensor(to.rows.len(), width)?;
         let mut v = self.tensor(to.rows.len(), width)?;
         project_heads(self, x, heads, to, [packed, q, &mut k, &mut v])
     }
 
-    /// A recurrent layer between its projections. A row of `packed`
-    /// ([`RecurrentLayer::projected`]) holds `x` (queries, keys, values), the output's gate `z`
-    /// (`[values]`), `b` and `a` (`[value_heads]` each). Rows of a slot stand side by side in
-    /// ascending order, and follow on what the slot's state holds; position 0 begins anew.
-    ///
-    /// In the sequence, with `x` rounded to the native format and 0 before the first token:
-    ///
-    /// 1. `y[t] = silu(sum over j of convolution[j] * x[t - kernel + 1 + j])`, channel by channel,
-    ///    gives `q`, `k` (both then divided by their length, `q` also by `sqrt(key_dim)`) and `v`.
-    /// 2. Every value head: `S = exp(decay * softplus(a + step_bias)) * S`, then
-    ///    `S += k (v - S^T k)^T * sigmoid(b)`, then `o = S^T q`; `S` is `[key_dim, value_dim]`.
-    /// 3. `out = o / sqrt(mean(o^2) + eps) * norm * silu(z)`, `[values]`.
-    ///
-    /// States are FP32, computed token by token, and no recipe changes them. `packed` holds rounded
-    /// inputs afterwards; `room` is for `y`. What is not finite is reported at once, or by
-    /// [`Backend::settle`], or goes on into what is computed from it. A pass that fails leaves the
-    /// states of its slots anywhere: they need a reset.
+    /// A recurrent layer between its projections: what [`DeltaRule`] says.
     fn recur(
         &self,
         packed: &mut Self::Tensor,
@@ -266,11 +259,8 @@ pub trait Backend: Sized {
     fn gate_output(&self, gate: &Self::Tensor, x: &mut Self::Tensor) -> Result<(), BackendError>;
 
     /// Applies all layers of a pass by `run`: from the embeddings in the tensor that `stream` finds
-    /// in `state` to the residual stream in the same, every row of which is wanted.
-    ///
-    /// A backend may record what `run` starts, and start that again in later passes over as many
-    /// rows in place of calling `run`. So `run` starts the same operations whenever it gets the same
-    /// state, cache and tables and as many rows, reads nothing back, and may be called twice.
+    /// in `state` to the residual stream in the same, every row of which is wanted. What `run` has to
+    /// keep to stands with [`LayerPass`].
     fn layers<S>(
         &self,
         _pass: &LayerPass<'_>,
@@ -306,9 +296,7 @@ pub trait Backend: Sized {
     /// No rows yet, of a layer with `experts` experts. Rows and room grow to what is asked for.
     fn routes(&self, experts: usize) -> Result<Self::Routes, BackendError>;
 
-    /// Chooses the experts of every row by its `logits` (`[rows, experts]`), as [`RoutingRule`]
-    /// says. A row with NaN, or without a finite largest logit, is reported at once, or its weights
-    /// are NaN, which goes on into what is computed from it.
+    /// Chooses the experts of every row by its `logits`, `[rows, experts]`: see [`RoutingRule`].
     fn route(
         &self,
         logits: &Self::Tensor,
@@ -355,15 +343,22 @@ pub trait Backend: Sized {
     /// `logits[i][ids[j]] = -inf` in every row.
     fn suppress(&self, logits: &mut Self::Tensor, ids: &[u32]) -> Result<(), BackendError>;
 
-    /// Index of the largest logit per row, the lowest index on ties. NaN anywhere is an error.
-    fn argmax(&self, logits: &Self::Tensor) -> Result<Vec<u32>, BackendError>;
+    /// Index of the largest logit per row, the lowest index on ties. Logits of `suppressed` ids,
+    /// which ascend, have to be -inf and all others finite: anything else is
+    /// [`BackendError::NotFinite`].
+    fn argmax(&self, logits: &Self::Tensor, suppressed: &[u32]) -> Result<Vec<u32>, BackendError>;
 
-    /// `logsumexp(logits[i]) - logits[i][targets[i]]` per row, in nats.
-    fn nll(&self, logits: &Self::Tensor, targets: &[u32]) -> Result<Vec<f64>, BackendError>;
+    /// `logsumexp(logits[i]) - logits[i][targets[i]]` per row, in nats. Logits are checked as by
+    /// [`Backend::argmax`]; a suppressed target gives +inf.
+    fn nll(
+        &self,
+        logits: &Self::Tensor,
+        targets: &[u32],
+        suppressed: &[u32],
+    ) -> Result<Vec<f64>, BackendError>;
 
     /// Waits for what was started, and reports the first number that could not be stored since the
-    /// last call (by its row in the call that stored it). Backends whose operations are complete
-    /// when they return have nothing to report.
+    /// last call, by its row in the call that stored it, where that did not report it.
     fn settle(&self) -> Result<(), BackendError> {
         Ok(())
     }
@@ -372,8 +367,11 @@ pub trait Backend: Sized {
     fn to_host(&self, x: &Self::Tensor) -> Result<Vec<f32>, BackendError>;
 
     /// Forgets a slot's tokens from position `tokens` on, with their counters: what a rejected
-    /// verification leaves behind. A cache with recurrent layers is cut to nothing only: other cuts
-    /// are [`BackendError::Unsupported`].
+    /// verification leaves behind. A cut to nothing is always possible, as is one to any position from
+    /// the first that the last pass stored in this slot, before another pass begins. Further back, a
+    /// cache is cut only where no layer with a window gave back what the next row would see, and one
+    /// with recurrent layers not at all: such cuts are [`BackendError::Unsupported`] and change
+    /// nothing.
     fn truncate_slot(
         &self,
         cache: &mut Self::Cache,
@@ -382,14 +380,18 @@ pub trait Backend: Sized {
     ) -> Result<(), BackendError>;
 
     /// Forgets a slot's tokens and counters.
-    fn reset_slot(&self, cache: &mut Self::Cache, slot: usize) -> Result<(), BackendError>;
+    fn reset_slot(&self, cache: &mut Self::Cache, slot: usize) -> Result<(), BackendError> {
+        self.truncate_slot(cache, slot, 0)
+    }
 
-    /// What the slot holds since its last reset, per layer: a position that was stored twice
-    /// counts as it was stored last, so totals do not depend on how a sequence came about. Scales
-    /// are read back from the stored bytes.
+    /// What the slot stored since its last reset, per layer, tokens included that a layer gave back
+    /// when they lay behind its window; what was cut off does not count, and a position that was
+    /// stored twice counts as it was stored last. So totals depend on the sequence alone, not on how
+    /// it came about. Scales are read back from the stored bytes.
     fn slot_totals(&self, cache: &Self::Cache, slot: usize) -> Result<Vec<KvTotals>, BackendError>;
 
-    /// Largest absolute stored key and value of the slot, per layer, decoded from the stored bytes.
+    /// Largest absolute stored key and value of the slot, per layer, decoded from the stored bytes, of
+    /// the same tokens as [`Backend::slot_totals`].
     fn slot_absmax(
         &self,
         cache: &Self::Cache,

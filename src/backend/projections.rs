@@ -5,14 +5,37 @@ use super::{Activation, Backend, BackendError, CacheRow, RotaryTable, TensorData
 
 /// A layer's projection to queries, keys and values with what happens to their head vectors.
 pub struct HeadProjection<'a, B: Backend> {
-    /// `[(heads + 2 * kv_heads) * head_dim, inner]`: the rows of queries, keys and values.
+    /// `[(heads + 2 * kv_heads) * head_dim, inner]`: the rows of queries, keys and values; without
+    /// those of values where keys are values.
     pub weight: &'a B::Weight,
     /// As many elements as the weight has rows.
     pub bias: Option<&'a B::Vector>,
-    /// Norms over query and key head vectors, `[head_dim]`, with their epsilon.
-    pub norms: Option<([&'a B::Vector; 2], f32)>,
+    /// Norms over head vectors.
+    pub norms: Option<HeadNormWeights<'a, B>>,
+    /// Values are what the projection to keys gives, before norm and rotation.
+    pub keys_are_values: bool,
     /// Rotate query and key head vectors.
     pub rotary: [&'a RotaryTable; 2],
+}
+
+/// Norms over head vectors, `[head_dim]`.
+pub struct HeadNormWeights<'a, B: Backend> {
+    /// Of queries.
+    pub q: &'a B::Vector,
+    /// Of keys.
+    pub k: &'a B::Vector,
+    /// Of values.
+    pub v: Option<&'a B::Vector>,
+    /// Epsilon of all.
+    pub eps: f32,
+}
+
+impl<B: Backend> HeadProjection<'_, B> {
+    /// Elements of a token's keys, and of its values, where a token is projected to `packed`
+    /// elements of which `queries` are its queries'.
+    pub fn kv_width(&self, packed: usize, queries: usize) -> usize {
+        (packed - queries) / if self.keys_are_values { 1 } else { 2 }
+    }
 }
 
 /// A projection to gate and up.
@@ -47,14 +70,21 @@ pub fn project_heads<B: Backend>(
     [packed, q, k, v]: [&mut B::Tensor; 4],
 ) -> Result<(), BackendError> {
     backend.matmul(x, heads.weight, heads.bias, packed)?;
-    let mut first = 0;
-    for part in [&mut *q, &mut *k, &mut *v] {
-        backend.columns(packed, first, part)?;
-        first += backend.width(part);
-    }
-    if let Some(([q_norm, k_norm], eps)) = heads.norms {
-        backend.rms_norm_heads(q, q_norm, eps)?;
-        backend.rms_norm_heads(k, k_norm, eps)?;
+    let (queries, keys) = (backend.width(q), backend.width(k));
+    backend.columns(packed, 0, q)?;
+    backend.columns(packed, queries, k)?;
+    let first_value = if heads.keys_are_values {
+        queries
+    } else {
+        queries + keys
+    };
+    backend.columns(packed, first_value, v)?;
+    if let Some(norms) = &heads.norms {
+        backend.rms_norm_heads(q, norms.q, norms.eps)?;
+        backend.rms_norm_heads(k, norms.k, norms.eps)?;
+        if let Some(norm) = norms.v {
+            backend.rms_norm_heads(v, norm, norms.eps)?;
+        }
     }
     let [q_table, k_table] = heads.rotary;
     backend.rotary(q, q_table, to.rows)?;

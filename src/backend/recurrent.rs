@@ -59,7 +59,23 @@ impl RecurrentLayer {
     }
 }
 
-/// Weights of a recurrent layer between its projections, for [`Backend::recur`].
+/// Weights of a recurrent layer between its projections, and what [`Backend::recur`] computes. A row
+/// of `packed` ([`RecurrentLayer::projected`]) holds `x` (queries, keys, values), the output's gate
+/// `z` (`[values]`), `b` and `a` (`[value_heads]` each). Rows of a slot stand side by side in
+/// ascending order, and follow on what the slot's state holds; position 0 begins anew.
+///
+/// In the sequence, with `x` rounded to the native format and 0 before the first token:
+///
+/// 1. `y[t] = silu(sum over j of convolution[j] * x[t - kernel + 1 + j])`, channel by channel,
+///    gives `q`, `k` (both then divided by their length, `q` also by `sqrt(key_dim)`) and `v`.
+/// 2. Every value head: `S = exp(decay * softplus(a + step_bias)) * S`, then
+///    `S += k (v - S^T k)^T * sigmoid(b)`, then `o = S^T q`; `S` is `[key_dim, value_dim]`.
+/// 3. `out = o / sqrt(mean(o^2) + eps) * norm * silu(z)`, `[values]`.
+///
+/// States are FP32, computed token by token, and no recipe changes them. `packed` holds rounded
+/// inputs afterwards; `room` is for `y`. What is not finite is reported at once, or by
+/// [`Backend::settle`], or goes on into what is computed from it. A pass that fails leaves the
+/// states of its slots anywhere: they need a reset.
 pub struct DeltaRule<'a, B: Backend> {
     /// `[kernel, channels]`: what inputs are multiplied by, those of the own token last.
     pub convolution: &'a B::Vector,

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::recipe::{CacheShape, Recipe};
-use crate::schema::{ArmRole, Geometry, Manifest, ManifestArm, ProtocolModel, Record};
+use crate::recipe::{CacheShape, Recipe, bytes_per_token};
+use crate::schema::{
+    ArmRole, AttentionLayers, Geometry, Manifest, ManifestArm, ProtocolModel, Record,
+};
 
 use super::evidence::{ArmEvidence, Evidence};
 use super::findings::Finding;
@@ -213,25 +215,66 @@ pub(super) fn over_attention(
         head_dim: geometry.head_dim,
     };
     let one = CacheShape { layers: 1, ..shape };
+    let of = |numbers: &[u32], shape: &CacheShape| {
+        let of_layer = |number: &u32| of_layer(recipe, geometry, *number, shape, &bytes);
+        numbers.iter().map(of_layer).fold(0, u64::saturating_add)
+    };
+    // Layers that differ are counted, not every layer looked at: a foreign file may claim any depth.
+    let alike = bytes(recipe, &shape).saturating_sub(of(&geometry.recurrent_layers, &one));
+    let kinds = geometry.attention_layers.iter();
+    kinds.fold(alike, |sum, kind| {
+        let others = sum.saturating_sub(of(&kind.layers, &one));
+        others.saturating_add(of(&kind.layers, &shape_of(kind)))
+    })
+}
+
+/// Bytes of a token in the layers that have a window, and of the full windows; `None` where no layer
+/// has one.
+pub(super) fn in_windows(recipe: &Recipe, geometry: &Geometry) -> Option<(u64, u64)> {
+    let kinds = geometry.attention_layers.iter();
+    let windowed = kinds.filter_map(|kind| Some((kind, kind.window?)));
+    let mut found = None;
+    for (kind, window) in windowed {
+        let (token, windows) = found.get_or_insert((0_u64, 0_u64));
+        for number in &kind.layers {
+            let bytes = of_layer(recipe, geometry, *number, &shape_of(kind), &bytes_per_token);
+            *token = token.saturating_add(bytes);
+            *windows = windows.saturating_add(bytes.saturating_mul(u64::from(window)));
+        }
+    }
+    found
+}
+
+fn shape_of(kind: &AttentionLayers) -> CacheShape {
+    CacheShape {
+        layers: 1,
+        kv_heads: kind.kv_heads,
+        head_dim: kind.head_dim,
+    }
+}
+
+/// What `bytes` gives of one layer, which may be native.
+fn of_layer(
+    recipe: &Recipe,
+    geometry: &Geometry,
+    number: u32,
+    shape: &CacheShape,
+    bytes: &impl Fn(&Recipe, &CacheShape) -> u64,
+) -> u64 {
+    if !recipe.applies_to_layer(number as usize, geometry.layers as usize) {
+        return bytes(&Recipe::native(), shape);
+    }
     let quantised = Recipe {
         skip_layers: Vec::new(),
         ..recipe.clone()
     };
-    let of_layer = |number: &u32| {
-        let applies = recipe.applies_to_layer(*number as usize, geometry.layers as usize);
-        match applies {
-            true => bytes(&quantised, &one),
-            false => bytes(&Recipe::native(), &one),
-        }
-    };
-    let recurrent = geometry.recurrent_layers.iter().map(of_layer);
-    bytes(recipe, &shape).saturating_sub(recurrent.fold(0, u64::saturating_add))
+    bytes(&quantised, shape)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::{bytes_per_token, sink_bytes};
+    use crate::recipe::sink_bytes;
 
     /// Layers 0 and 2 of 4 keep 2 heads of 8; of layers 0 and 1, which stay native, one does.
     #[test]
@@ -241,6 +284,7 @@ mod tests {
             kv_heads: 2,
             head_dim: 8,
             recurrent_layers: vec![1, 3],
+            attention_layers: Vec::new(),
             ..Geometry::unknown()
         };
         let of = |text: &str| {
@@ -252,5 +296,44 @@ mod tests {
         assert_eq!(of("k=native,v=e4m3:fixed,skip-layers=0,1"), 2 * (32 + 24));
         let sink = Recipe::parse("k=native,v=e4m3,sink=3").unwrap();
         assert_eq!(over_attention(&sink, &geometry, sink_bytes), 3 * 2 * 2 * 16);
+        assert_eq!(in_windows(&sink, &geometry), None);
+    }
+
+    /// Layers 0 and 2 keep 20 tokens in 2 heads of 8, layer 3 all of them in one head of 16; layer 1 is
+    /// recurrent.
+    #[test]
+    fn layers_that_differ_are_counted_by_their_own_shape() {
+        let kind = |layers: &[u32], kv_heads, head_dim, window| AttentionLayers {
+            layers: layers.to_vec(),
+            kv_heads,
+            head_dim,
+            window,
+        };
+        let geometry = Geometry {
+            layers: 4,
+            kv_heads: 2,
+            head_dim: 16,
+            recurrent_layers: vec![1],
+            attention_layers: vec![kind(&[0, 2], 2, 8, Some(20)), kind(&[3], 1, 16, None)],
+            ..Geometry::unknown()
+        };
+        let of = |text: &str| {
+            let recipe = Recipe::parse(text).unwrap();
+            let all = over_attention(&recipe, &geometry, bytes_per_token);
+            (all, in_windows(&recipe, &geometry).unwrap())
+        };
+        let layer = 2 * 32;
+        assert_eq!(of("native"), (2 * layer + 64, (2 * layer, 20 * 2 * layer)));
+        let skipping = of("k=native,v=e4m3:fixed,skip-layers=2");
+        assert_eq!(skipping, (48 + 64 + 48, (48 + 64, 20 * (48 + 64))));
+        // A foreign file may say anything, and ends nothing.
+        let absurd = Geometry {
+            layers: u32::MAX,
+            attention_layers: vec![kind(&[7, 7, u32::MAX], u32::MAX, u32::MAX, Some(u32::MAX))],
+            ..geometry
+        };
+        let native = Recipe::native();
+        assert!(over_attention(&native, &absurd, bytes_per_token) > 0);
+        assert_eq!(in_windows(&native, &absurd).unwrap().1, u64::MAX);
     }
 }

@@ -3,13 +3,13 @@
 use crate::recipe::{PAGE_TOKENS, Recipe, bytes_per_token, saved, sink_bytes};
 use crate::schema::{
     CERTIFICATE_SCHEMA, Certificate, CertificateProtocol, CertificateRecipe, FileDigest, Geometry,
-    MemoryFigures, ObjectiveName, ObjectiveResult, Objectives, RuleName, RuleResult, ToolIdentity,
-    Verdict,
+    KeptFigures, MemoryFigures, ObjectiveName, ObjectiveResult, Objectives, RuleName, RuleResult,
+    ToolIdentity, Verdict,
 };
 use crate::store::CALIBRATION_FILE;
 
 use super::aa::{self, Aa};
-use super::arms::{Trial, over_attention};
+use super::arms::{Trial, in_windows, over_attention};
 use super::compare::{self, PanelResult, rules_on};
 use super::evidence::Evidence;
 use super::findings::{Finding, decide};
@@ -65,7 +65,7 @@ pub fn certify_with(
         },
         model: manifest.model.clone(),
         worker: manifest.worker.clone(),
-        memory: memory(&recipe),
+        memory: memory(&recipe, trial.recipe.as_ref(), &manifest.model.geometry),
         resources: resources::summaries(&trial),
         recipe,
         objectives: Objectives {
@@ -182,14 +182,27 @@ pub(super) fn certificate_recipe(
     }
 }
 
-/// Cache bytes of a recipe whose bytes per token are known.
-pub(super) fn memory(recipe: &CertificateRecipe) -> MemoryFigures {
+/// Cache bytes of a recipe whose bytes per token are known; nothing is known of what is kept under a
+/// name that is no recipe.
+pub(super) fn memory(
+    recipe: &CertificateRecipe,
+    parsed: Option<&Recipe>,
+    geometry: &Geometry,
+) -> MemoryFigures {
+    let windows = |recipe: &Recipe| in_windows(recipe, geometry);
+    let kept = parsed.and_then(windows).zip(windows(&Recipe::native()));
     MemoryFigures {
         page_tokens: PAGE_TOKENS as u32,
         bytes_per_token: recipe.bytes_per_token,
         native_bytes_per_token: recipe.native_bytes_per_token,
         sink_bytes: recipe.sink_bytes,
         saved: saved(recipe.bytes_per_token, recipe.native_bytes_per_token),
+        kept: kept.map(|(own, native)| KeptFigures {
+            bytes_per_token: recipe.bytes_per_token.saturating_sub(own.0),
+            native_bytes_per_token: recipe.native_bytes_per_token.saturating_sub(native.0),
+            window_bytes: own.1,
+            native_window_bytes: native.1,
+        }),
     }
 }
 

@@ -1,5 +1,7 @@
 //! `kvassay memory`: what a cache budget holds under each recipe.
 
+mod text;
+
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -117,8 +119,13 @@ struct Row {
 /// What one sequence keeps.
 #[derive(Serialize)]
 struct Sequence {
-    /// Keys and values.
+    /// Keys and values that it keeps: of a layer with a window those of its last tokens.
     cache_bytes: u64,
+    /// The same in whole pages, as the built-in workers allocate them; a chunk of a prompt takes more
+    /// while it is computed.
+    page_bytes: u64,
+    /// Keys and values that it stored to get there: what certificates count.
+    stored_bytes: u64,
     /// Recurrent states.
     recurrent_bytes: u64,
     /// Both.
@@ -138,7 +145,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let report = report(&resolve(args)?);
     match args.format {
         Format::Json => output::write_json(out, &report)?,
-        Format::Text => write_text(out, &report)?,
+        Format::Text => text::write(out, &report)?,
     }
     Ok(Exit::Holds)
 }
@@ -271,6 +278,8 @@ fn sequence(settings: &Settings, recipe: &Recipe, tokens: u64) -> Sequence {
     let usable = settings.budget - settings.reserve;
     Sequence {
         cache_bytes: bytes.cache,
+        page_bytes: recipe::paged_bytes(recipe, layers, tokens),
+        stored_bytes: recipe::stored_bytes(recipe, layers, tokens),
         recurrent_bytes: bytes.recurrent,
         persistent_bytes: bytes.total(),
         saved: recipe::saved(bytes.total(), native.total()),
@@ -280,105 +289,4 @@ fn sequence(settings: &Settings, recipe: &Recipe, tokens: u64) -> Sequence {
 
 fn is_zero(bytes: &u64) -> bool {
     *bytes == 0
-}
-
-fn write_text(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    let model = &report.model;
-    match (model.kv_heads, model.head_dim) {
-        (Some(kv_heads), Some(head_dim)) => writeln!(
-            out,
-            "{}: {} layers, {kv_heads} KV heads, head_dim {head_dim}",
-            model.name, model.layers
-        )?,
-        _ => {
-            writeln!(out, "{}: {} layers", model.name, model.layers)?;
-            for kind in &model.kinds {
-                writeln!(out, "  {kind}")?;
-            }
-        }
-    }
-    writeln!(
-        out,
-        "budget {}, reserve {}, pages of {} tokens",
-        Size(report.budget_bytes),
-        Size(report.reserve_bytes),
-        report.page_tokens
-    )?;
-    if report.equal_slots_blocks.is_some() {
-        writeln!(out)?;
-        write_pages(out, report)?;
-    }
-    if let Some(tokens) = report.sequence_tokens {
-        writeln!(out, "\na sequence of {tokens} tokens")?;
-        write_sequence(out, report)?;
-    }
-    let beside = report.recipes.iter().filter(|row| row.sink_bytes > 0);
-    for (i, row) in beside.enumerate() {
-        let lead = if i == 0 { "\n" } else { "" };
-        writeln!(
-            out,
-            "{lead}{}: every sequence takes {} bytes beside its pages, for its first tokens",
-            row.name, row.sink_bytes
-        )?;
-    }
-    writeln!(
-        out,
-        "\nElements and inline scales; an allocator may round up. Not a statement on quality."
-    )
-}
-
-/// What pages hold, where every page holds tokens of all layers.
-fn write_pages(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    let equal = report.equal_slots_blocks.unwrap_or_default();
-    let equal = format!("GiB for {equal} blocks");
-    let header = [
-        "recipe",
-        "bytes/token",
-        "saved",
-        "blocks",
-        "token slots",
-        &equal,
-    ];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    let count = |count: Option<u64>| count.map_or("-".to_owned(), |count| count.to_string());
-    rows.extend(report.recipes.iter().map(|row| {
-        let gib = |bytes: u64| format!("{:.3}", bytes as f64 / (1u64 << 30) as f64);
-        vec![
-            row.name.clone(),
-            row.bytes_per_token.to_string(),
-            format!("{:.4}%", 100.0 * row.saved),
-            count(row.blocks),
-            count(row.token_slots),
-            row.equal_slots_bytes.map_or("-".to_owned(), gib),
-        ]
-    }));
-    output::write_table(out, &rows)
-}
-
-/// What one sequence keeps.
-fn write_sequence(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    let header = [
-        "recipe",
-        "bytes/token",
-        "cache MiB",
-        "recurrent MiB",
-        "persistent MiB",
-        "state saved",
-        "sequences",
-    ];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    rows.extend(report.recipes.iter().filter_map(|row| {
-        let sequence = row.sequence.as_ref()?;
-        let mib = |bytes: u64| format!("{:.3}", bytes as f64 / (1u64 << 20) as f64);
-        Some(vec![
-            row.name.clone(),
-            row.bytes_per_token.to_string(),
-            mib(sequence.cache_bytes),
-            mib(sequence.recurrent_bytes),
-            mib(sequence.persistent_bytes),
-            format!("{:.4}%", 100.0 * sequence.saved),
-            sequence.sequences.to_string(),
-        ])
-    }));
-    output::write_table(out, &rows)
 }

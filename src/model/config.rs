@@ -1,8 +1,11 @@
 //! What a decoder needs to know of a checkpoint's configuration, whatever file it came from.
 
+mod rope;
+
 use crate::backend::{Activation, CacheLayer, RecurrentLayer};
 use crate::recipe::NativeDtype;
-use crate::schema::Geometry;
+use crate::schema::{AttentionLayers, Geometry};
+pub use rope::{QueryGrowth, Rope, RopeScaling};
 
 /// Model family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +28,8 @@ pub enum Family {
     Qwen35,
     /// Gemma 3: norms around attention and MLP, scaled embeddings, sliding and global layers.
     Gemma3,
+    /// Gemma 4: Gemma 3 with global layers of other heads, normed values and scaled layers.
+    Gemma4,
 }
 
 impl Family {
@@ -40,6 +45,7 @@ impl Family {
             Family::Mistral => "mistral",
             Family::Ministral3 => "ministral3",
             Family::Gemma3 => "gemma3",
+            Family::Gemma4 => "gemma4",
         }
     }
 }
@@ -60,9 +66,11 @@ pub struct LayerConfig {
     pub rope: usize,
     /// What products of queries and keys are divided by.
     pub score_divisor: f32,
+    /// Values are computed from what the projection to keys gives, which has none of its own.
+    pub keys_are_values: bool,
     /// The layer has no attention, hence no heads of it, but this.
     pub recurrent: Option<RecurrentLayer>,
-    /// The layer has no MLP of [`ModelConfig::intermediate_size`] but this.
+    /// The layer has this in place of its MLP, or beside it.
     pub experts: Option<ExpertsConfig>,
 }
 
@@ -77,6 +85,10 @@ pub struct ExpertsConfig {
     pub intermediate_size: usize,
     /// The weights of a row's experts sum to 1.
     pub renormalised: bool,
+    /// Rows go through an MLP of [`ModelConfig::intermediate_size`] as well: what either gives is
+    /// normed and added, router and experts have norms of the residual stream of their own, and the
+    /// weight of every expert is scaled.
+    pub beside_mlp: bool,
 }
 
 impl LayerConfig {
@@ -90,6 +102,7 @@ impl LayerConfig {
             window: None,
             rope: 0,
             score_divisor: (head_dim as f32).sqrt(),
+            keys_are_values: false,
             recurrent: None,
             experts: None,
         }
@@ -111,6 +124,13 @@ impl LayerConfig {
     /// Elements of a token's keys, and of its values.
     pub fn kv_width(&self) -> usize {
         self.kv_heads * self.head_dim
+    }
+
+    /// Elements of what a token is projected to: queries, keys, and values where these have a
+    /// projection of their own.
+    pub fn projected_width(&self) -> usize {
+        let sides = if self.keys_are_values { 1 } else { 2 };
+        self.q_width() + sides * self.kv_width()
     }
 
     /// What a cache has to know of the layer.
@@ -152,6 +172,8 @@ pub struct ModelConfig {
     pub mlp_bias: bool,
     /// RMSNorm on every query and key head vector before rotary.
     pub qk_norm: bool,
+    /// RMSNorm without a weight on every value head vector.
+    pub value_norm: bool,
     /// What attention gives is multiplied by the sigmoid of a gate, whose projection is stored with
     /// that of queries, head by head.
     pub attention_gate: bool,
@@ -161,12 +183,16 @@ pub struct ModelConfig {
     pub output_norms: bool,
     /// Norm weights are stored less 1.
     pub norms_less_one: bool,
+    /// The residual stream is multiplied by a number of the checkpoint's after every layer.
+    pub layer_scalars: bool,
     /// Activation of the MLP's gate.
     pub activation: Activation,
     /// Multiplier of embeddings where they enter the residual stream.
     pub embedding_scale: Option<f32>,
     /// The output projection is the embedding.
     pub tied_embeddings: bool,
+    /// Logits become `cap * tanh(logits / cap)`.
+    pub logit_cap: Option<f32>,
     /// Native cache format.
     pub native_dtype: NativeDtype,
     /// Tokens that the model declares as never to be generated: their logits are -inf. Ascending,
@@ -186,7 +212,7 @@ impl ModelConfig {
     /// Width of the widest MLP that is no expert; 0 where every layer has experts.
     pub fn dense_width(&self) -> usize {
         let mut layers = self.layers.iter();
-        match layers.any(|layer| layer.experts.is_none()) {
+        match layers.any(|layer| layer.experts.is_none_or(|experts| experts.beside_mlp)) {
             true => self.intermediate_size,
             false => 0,
         }
@@ -220,10 +246,15 @@ impl ModelConfig {
             .collect();
         if let Some(shape) = experts.first() {
             notes.push(format!(
-                "{} of {all} layers have {} experts, of which a token goes through {}",
+                "{} of {all} layers have {} experts, of which a token goes through {}{}",
                 experts.len(),
                 shape.experts,
-                shape.chosen
+                shape.chosen,
+                if shape.beside_mlp {
+                    ", beside an MLP"
+                } else {
+                    ""
+                }
             ));
         }
         let some = self.recurrent_layers().count();
@@ -240,6 +271,34 @@ impl ModelConfig {
     fn recurrent_layers(&self) -> impl Iterator<Item = usize> {
         let layers = self.layers.iter().enumerate();
         layers.filter_map(|(number, layer)| layer.recurrent.map(|_| number))
+    }
+
+    /// Layers with keys and values by what they keep, as certificates state it: none where all keep
+    /// the same, and every token.
+    fn attention_layers(&self) -> Vec<AttentionLayers> {
+        let u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let mut kinds: Vec<AttentionLayers> = Vec::new();
+        let layers = self.layers.iter().enumerate();
+        for (number, layer) in layers.filter(|(_, layer)| layer.recurrent.is_none()) {
+            let own = AttentionLayers {
+                layers: vec![u32(number)],
+                kv_heads: u32(layer.kv_heads),
+                head_dim: u32(layer.head_dim),
+                window: layer.window.map(u32),
+            };
+            let alike = |kind: &&mut AttentionLayers| {
+                (kind.kv_heads, kind.head_dim, kind.window)
+                    == (own.kv_heads, own.head_dim, own.window)
+            };
+            match kinds.iter_mut().find(alike) {
+                Some(kind) => kind.layers.extend(own.layers),
+                None => kinds.push(own),
+            }
+        }
+        match kinds.as_slice() {
+            [AttentionLayers { window: None, .. }] => Vec::new(),
+            _ => kinds,
+        }
     }
 
     /// The largest of a size over all layers; 0 for a model without any.
@@ -261,105 +320,7 @@ impl ModelConfig {
             context: u32(self.context),
             native_dtype: self.native_dtype.name().to_owned(),
             recurrent_layers: self.recurrent_layers().map(u32).collect(),
+            attention_layers: self.attention_layers(),
         }
     }
-}
-
-/// Rotary embedding: non-interleaved halves (`rotate_half`), as Hugging Face stores the weights.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rope {
-    /// Base.
-    pub theta: f64,
-    /// Variant.
-    pub scaling: RopeScaling,
-    /// Part of a head vector that is rotated, from its first element on, above 0 and up to 1.
-    pub partial: f64,
-    /// Multiplies queries by position.
-    pub query_growth: Option<QueryGrowth>,
-}
-
-impl Rope {
-    /// Of whole head vectors.
-    pub fn new(theta: f64, scaling: RopeScaling) -> Self {
-        Rope {
-            theta,
-            scaling,
-            partial: 1.0,
-            query_growth: None,
-        }
-    }
-
-    /// Elements that are rotated of a vector of `head_dim`.
-    pub fn rotated(&self, head_dim: usize) -> usize {
-        (head_dim as f64 * self.partial) as usize
-    }
-}
-
-/// Queries at `position` are multiplied by `1 + beta * ln(1 + floor(position / period))` (Llama 4's
-/// attention temperature, which Ministral 3 has as well).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct QueryGrowth {
-    /// Growth per power of e of the period.
-    pub beta: f64,
-    /// Tokens, above 0.
-    pub period: usize,
-}
-
-/// Rotary variants.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RopeScaling {
-    /// Unscaled.
-    Default,
-    /// Positions divided by `factor`.
-    Linear {
-        /// Divisor.
-        factor: f64,
-    },
-    /// Llama 3.1: low frequencies divided, a smooth band between.
-    Llama3 {
-        /// Divisor of low frequencies.
-        factor: f64,
-        /// Lower edge of the band.
-        low_freq_factor: f64,
-        /// Upper edge of the band.
-        high_freq_factor: f64,
-        /// Context before scaling, in tokens.
-        original_context: usize,
-    },
-    /// YaRN.
-    Yarn {
-        /// Extension factor.
-        factor: f64,
-        /// Fast rotations bound.
-        beta_fast: f64,
-        /// Slow rotations bound.
-        beta_slow: f64,
-        /// Context before scaling, in tokens.
-        original_context: usize,
-        /// Multiplier of cos and sin.
-        attention_factor: f64,
-        /// Whether correction bounds are truncated to whole dimensions.
-        truncate: bool,
-    },
-    /// LongRoPE: divisors of every inverse frequency, one list up to the original context and one
-    /// beyond.
-    ///
-    /// The library that writes these files takes the longer list for every token of a pass in which
-    /// any position lies beyond the original context, and computes a sequence that grows over it
-    /// anew. Here a sequence's bits may depend neither on what stands beside it nor on how it came
-    /// about, and its stored keys are final: the model's context decides, as in servers that hold
-    /// that context. A model of a longer context than the original one takes the longer list at
-    /// every position.
-    LongRope {
-        /// `[rotated / 2]`, each above 0.
-        factors: Vec<f32>,
-        /// Multiplier of cos and sin.
-        attention_factor: f64,
-    },
-    /// Divisors of every inverse frequency, as GGUF files carry them in `rope_freqs.weight`:
-    /// `inv_freq[i] = theta^(-2i / head_dim) / factors[i]`.
-    FrequencyFactors {
-        /// `[head_dim / 2]`, each above 0.
-        factors: Vec<f32>,
-    },
 }

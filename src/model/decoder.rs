@@ -2,17 +2,18 @@
 //!
 //! A pass takes rows (tokens with their slots and positions) of any mixture of sequences, stores
 //! their keys and values, and returns the logits of the rows that are wanted. Families differ only
-//! in optional parts of a layer: biases, norms of query and key heads and of what is added to the
-//! residual stream, gates of attention, windows, and which rotary embedding a layer takes; in layers
-//! that keep a recurrent state in place of keys and values; and in mixtures of experts in place of
-//! the MLP.
+//! in optional parts of a layer: biases, norms of heads and of what is added to the residual stream,
+//! gates of attention, windows, and which rotary embedding a layer takes; in layers that keep a
+//! recurrent state in place of keys and values; and in mixtures of experts in place of the MLP or
+//! beside it.
 
 mod load;
 mod mlp;
 mod workspace;
 
 use crate::backend::{
-    Backend, BackendError, CacheRow, DeltaRule, Destination, HeadProjection, LayerPass,
+    Backend, BackendError, CacheRow, DeltaRule, Destination, HeadNormWeights, HeadProjection,
+    LayerPass,
 };
 
 use super::ModelConfig;
@@ -40,10 +41,11 @@ struct Projection<B: Backend> {
     bias: Option<B::Vector>,
 }
 
-/// Norms over query and key head vectors, `[head_dim]`.
+/// Norms over query, key and value head vectors, `[head_dim]`.
 struct HeadNorms<B: Backend> {
     q: B::Vector,
     k: B::Vector,
+    v: Option<B::Vector>,
 }
 
 /// A projection whose output, normed where there is a norm, is added to the residual stream.
@@ -60,6 +62,8 @@ struct Layer<B: Backend> {
     output: Output<B>,
     mlp_norm: B::Vector,
     mlp: Mlp<B>,
+    /// Multiplies the residual stream at the end.
+    scalar: Option<f32>,
 }
 
 /// What brings other tokens into a layer.
@@ -69,9 +73,9 @@ enum Mixer<B: Backend> {
 }
 
 struct Attention<B: Backend> {
-    /// Rows of queries, keys, values.
+    /// Rows of queries, keys, and values where they have a projection of their own.
     heads: Projection<B>,
-    qk_norm: Option<HeadNorms<B>>,
+    norms: Option<HeadNorms<B>>,
     /// `[heads * head_dim, hidden_size]`: gate of the output.
     gate: Option<B::Weight>,
 }
@@ -251,10 +255,13 @@ impl<B: Backend> Decoder<B> {
         let heads = HeadProjection {
             weight: &attention.heads.weight,
             bias: attention.heads.bias.as_ref(),
-            norms: attention
-                .qk_norm
-                .as_ref()
-                .map(|norms| ([&norms.q, &norms.k], eps)),
+            norms: attention.norms.as_ref().map(|norms| HeadNormWeights {
+                q: &norms.q,
+                k: &norms.k,
+                v: norms.v.as_ref(),
+                eps,
+            }),
+            keys_are_values: self.config.layers[to.layer].keys_are_values,
             rotary: [&rotary.q, &rotary.k],
         };
         backend.project_heads(&ws.normed, &heads, to, &mut room.packed, &mut room.q)
@@ -287,7 +294,11 @@ impl<B: Backend> Decoder<B> {
             .output
             .add_to(backend, mixed, eps, &mut ws.x, &mut ws.branch)?;
         backend.rms_norm(&ws.x, &layer.mlp_norm, eps, &mut ws.normed)?;
-        layer.mlp.add_to(backend, &self.config, index, ws)
+        layer.mlp.add_to(backend, &self.config, index, ws)?;
+        match layer.scalar {
+            Some(factor) => backend.scale(&mut ws.x, factor),
+            None => Ok(()),
+        }
     }
 
     /// Final norm and output projection of the `rows` rows that the residual stream holds.
@@ -303,6 +314,9 @@ impl<B: Backend> Decoder<B> {
         backend.rms_norm(&ws.x, &self.final_norm, eps, &mut ws.normed)?;
         let head = self.head.as_ref().unwrap_or(&self.embedding);
         backend.matmul(&ws.normed, head, None, &mut ws.logits)?;
+        if let Some(cap) = self.config.logit_cap {
+            backend.soft_cap(&mut ws.logits, cap)?;
+        }
         if !self.config.suppressed.is_empty() {
             backend.suppress(&mut ws.logits, &self.config.suppressed)?;
         }

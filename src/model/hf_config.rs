@@ -2,9 +2,11 @@
 
 mod experts;
 mod family;
+mod gemma4;
 mod layers;
 mod recurrent;
 pub(crate) mod rope;
+mod suppressed;
 #[cfg(test)]
 mod tests;
 
@@ -15,10 +17,11 @@ use serde_json::{Map, Value};
 use crate::backend::Activation;
 use crate::recipe::NativeDtype;
 
-use super::fields::{Fields, parse_object, short};
+use super::fields::{Fields, parse_object};
 use super::quantised::{self, NumberType};
 use super::{Family, LayerConfig, ModelConfig, ModelError};
 use family::{Decoder, Defaults};
+pub(crate) use suppressed::suppressed;
 
 /// What products of queries and keys are scaled by in Gemma 3 where the config names nothing: the
 /// square root of this divides them.
@@ -51,9 +54,6 @@ const REFUSED: [&str; 13] = [
 /// Fields of models whose cache is not keys and values of each layer's own.
 const OTHER_CACHES: [&str; 2] = ["kv_lora_rank", "num_kv_shared_layers"];
 
-/// Masks of some positions only, which are not applied.
-const CONDITIONAL_MASKS: [&str; 2] = ["begin_suppress_tokens", "bad_words_ids"];
-
 /// Configs of this binary, by name: what a bench knows without a file.
 const SHAPES: [(&str, &str); 1] = [("qwen3-8b", include_str!("shapes/qwen3-8b.json"))];
 
@@ -82,12 +82,16 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     let outer = Fields::new(path, &map);
     let Decoder {
         family,
+        defaults,
         fields,
         text_part_of,
     } = family::decoder(outer)?;
-    let defaults = family::defaults(family);
+    let gemma = matches!(family, Family::Gemma3 | Family::Gemma4);
     for part in [outer, fields] {
         refuse_unapplied(part, family)?;
+    }
+    if family == Family::Gemma4 {
+        gemma4::refuse_unapplied(fields, defaults)?;
     }
     // How weights are stored is read beside them; what is not applied is refused here already.
     quantised::of_config(outer)?;
@@ -99,8 +103,10 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     let hidden_size = fields.required_usize("hidden_size")?;
     let context = or("max_position_embeddings", defaults.context)?;
     let mut layers = layer_configs(fields, family, defaults)?;
-    if family == Family::Qwen3Moe {
-        experts::add(fields, &mut layers)?;
+    match family {
+        Family::Qwen3Moe => experts::add(fields, &mut layers)?,
+        Family::Gemma4 => gemma4::add_experts(fields, &mut layers)?,
+        _ => {}
     }
     let with_heads = layers.iter().find(|layer| layer.recurrent.is_none());
     let head_dim = with_heads.unwrap_or(&layers[0]).head_dim;
@@ -109,7 +115,6 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         return Err(fields.unsupported("attention_bias"));
     }
     let dtype = dtype(&[fields, outer])?;
-    let gemma = family == Family::Gemma3;
     let config = ModelConfig {
         family,
         layers,
@@ -126,7 +131,15 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         attention_gate: family == Family::Qwen35,
         fused_projections: family == Family::Phi3,
         output_norms: gemma,
-        norms_less_one: gemma || family == Family::Qwen35,
+        norms_less_one: matches!(family, Family::Gemma3 | Family::Qwen35),
+        value_norm: family == Family::Gemma4,
+        layer_scalars: family == Family::Gemma4,
+        logit_cap: match gemma {
+            true => fields
+                .positive("final_logit_softcapping")?
+                .map(|cap| cap as f32),
+            false => None,
+        },
         activation,
         embedding_scale: gemma.then(|| round(dtype, (hidden_size as f64).sqrt() as f32)),
         tied_embeddings: tied_embeddings(fields, outer)?.unwrap_or(defaults.tied),
@@ -153,13 +166,19 @@ pub(crate) fn layer_geometry(
     let Ok(map) = parse_object(path, text) else {
         return Ok(None);
     };
-    let Ok(Decoder { family, fields, .. }) = family::decoder(Fields::new(path, &map)) else {
+    let Ok(decoder) = family::decoder(Fields::new(path, &map)) else {
         return Ok(None);
     };
+    let Decoder {
+        family,
+        defaults,
+        fields,
+        ..
+    } = decoder;
     if OTHER_CACHES.iter().any(|name| asks_for(fields.get(name))) {
         return Ok(None);
     }
-    let layers = layer_configs(fields, family, family::defaults(family))?;
+    let layers = layer_configs(fields, family, defaults)?;
     check_geometry(path, &layers)?;
     Ok(Some(layers))
 }
@@ -190,10 +209,13 @@ fn layer_configs(
     if family == Family::Qwen35 {
         return recurrent::layers(fields, layer, count);
     }
+    if family == Family::Gemma4 {
+        return gemma4::layers(fields, defaults, layer, count);
+    }
     let windows = layers::windows(fields, family, defaults, count)?;
     let layers = windows.into_iter().map(|window| LayerConfig {
         window,
-        // Layers with a window have a rotary embedding of their own in Gemma 3 only.
+        // Layers with a window have a rotary embedding of their own in Gemma only.
         rope: usize::from(family == Family::Gemma3 && window.is_some()),
         ..layer
     });
@@ -206,53 +228,6 @@ fn has_no_bias(family: Family) -> bool {
         family,
         Family::Phi3 | Family::Mistral | Family::Ministral3 | Family::Qwen35
     )
-}
-
-/// Tokens that a checkpoint declares as never to be generated: `suppress_tokens` of
-/// `generation_config.json`, else of `config.json` (path and text of each, where there is one).
-///
-/// # Errors
-/// Names an id that is none or lies outside the vocabulary; [`ModelError::Unsupported`] for masks
-/// that depend on what was generated before.
-pub(crate) fn suppressed(
-    files: [(&str, Option<&[u8]>); 2],
-    vocab_size: usize,
-) -> Result<Vec<u32>, ModelError> {
-    let mut suppressed = None;
-    for (path, text) in files {
-        let Some(text) = text else { continue };
-        let map = parse_object(path, text)?;
-        let outer = Fields::new(path, &map);
-        let parts = [Some(outer), outer.object("text_config")?];
-        for fields in parts.into_iter().flatten() {
-            let own = suppressed_by(fields, vocab_size)?;
-            suppressed = suppressed.or(own);
-        }
-    }
-    Ok(suppressed.unwrap_or_default())
-}
-
-/// What one object suppresses; `None` where it says nothing.
-fn suppressed_by(fields: Fields<'_>, vocab_size: usize) -> Result<Option<Vec<u32>>, ModelError> {
-    let mut masks = CONDITIONAL_MASKS.iter();
-    if let Some(name) = masks.find(|name| asks_for(fields.get(name))) {
-        return Err(fields.unsupported(name));
-    }
-    let Some(value) = fields.get("suppress_tokens") else {
-        return Ok(None);
-    };
-    let expected = || format!("ids below the vocabulary of {vocab_size}");
-    let wrong = || {
-        let expected = format!("token {}", expected());
-        fields.wrong("suppress_tokens", short(value), expected)
-    };
-    let mut ids = token_ids(value).ok_or_else(wrong)?;
-    if let Some(&foreign) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-        return Err(fields.wrong("suppress_tokens", foreign, expected()));
-    }
-    ids.sort_unstable();
-    ids.dedup();
-    Ok(Some(ids))
 }
 
 /// One id or a list of ids.
@@ -300,9 +275,18 @@ fn layer_count(fields: Fields<'_>) -> Result<usize, ModelError> {
 }
 
 fn refuse_unapplied(fields: Fields<'_>, family: Family) -> Result<(), ModelError> {
-    let applied = |name: &str| family == Family::Qwen3Moe && experts::COUNTS.contains(&name);
-    let is_refused = |name: &&&str| asks_for(fields.get(name)) && !applied(name);
-    match REFUSED.iter().find(is_refused) {
+    let applied: &[&str] = match family {
+        Family::Gemma3 => &["final_logit_softcapping"],
+        Family::Gemma4 => &[
+            "final_logit_softcapping",
+            "use_bidirectional_attention",
+            "num_experts",
+        ],
+        Family::Qwen3Moe => &experts::COUNTS,
+        _ => &[],
+    };
+    let mut refused = REFUSED.iter().filter(|name| !applied.contains(name));
+    match refused.find(|name| asks_for(fields.get(name))) {
         Some(name) => Err(fields.unsupported(name)),
         None => Ok(()),
     }
@@ -310,9 +294,9 @@ fn refuse_unapplied(fields: Fields<'_>, family: Family) -> Result<(), ModelError
 
 /// Activation of the MLP's gate.
 fn activation(fields: Fields<'_>, family: Family) -> Result<Activation, ModelError> {
-    // The others' name has no effect in Gemma 3.
+    // The others' name has no effect in Gemma.
     let (field, default) = match family {
-        Family::Gemma3 => ("hidden_activation", Activation::GeluTanh),
+        Family::Gemma3 | Family::Gemma4 => ("hidden_activation", Activation::GeluTanh),
         _ => ("hidden_act", Activation::Silu),
     };
     match fields.str(field)? {

@@ -69,6 +69,14 @@ pub fn inverse_frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
             .zip(factors)
             .map(|(period, factor)| 1.0 / period / factor)
             .collect(),
+        RopeScaling::Proportional { factor, .. } => {
+            let (factor, turned) = (*factor as f32, rope.turned_pairs(head_dim));
+            let frequency = |(i, period): (usize, &f32)| match i < turned {
+                true => 1.0 / period / factor,
+                false => 0.0,
+            };
+            periods.iter().enumerate().map(frequency).collect()
+        }
     }
 }
 
@@ -84,7 +92,8 @@ pub fn attention_factor(rope: &Rope) -> f32 {
         RopeScaling::Default
         | RopeScaling::Linear { .. }
         | RopeScaling::Llama3 { .. }
-        | RopeScaling::FrequencyFactors { .. } => 1.0,
+        | RopeScaling::FrequencyFactors { .. }
+        | RopeScaling::Proportional { .. } => 1.0,
     }
 }
 

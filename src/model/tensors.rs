@@ -28,7 +28,7 @@ pub(crate) fn expected(config: &ModelConfig) -> Shapes {
 
 /// Names of the projections that read the same input, with their output features.
 pub(crate) struct Projections {
-    /// Of `self_attn`: queries, keys, values.
+    /// Of `self_attn`: queries, keys, and values where they have one.
     pub heads: Vec<(&'static str, usize)>,
     /// Of `mlp`: gate, up.
     pub gate_up: Vec<(&'static str, usize)>,
@@ -46,8 +46,12 @@ impl Projections {
         } else {
             // Queries and the gate of the output, where there is one.
             let q = if config.attention_gate { 2 * q } else { q };
+            let mut heads = vec![("q_proj", q), ("k_proj", kv)];
+            if !layer.keys_are_values {
+                heads.push(("v_proj", kv));
+            }
             Projections {
-                heads: vec![("q_proj", q), ("k_proj", kv), ("v_proj", kv)],
+                heads,
                 gate_up: vec![("gate_proj", mlp), ("up_proj", mlp)],
             }
         }
@@ -84,6 +88,9 @@ impl Norms {
     }
 }
 
+/// Name of what the residual stream is multiplied by after a layer.
+pub(crate) const LAYER_SCALAR: &str = "layer_scalar";
+
 /// Names of a recurrent layer's tensors below `linear_attn`, with their shapes.
 pub(crate) fn recurrent_tensors(
     shape: &RecurrentLayer,
@@ -103,20 +110,70 @@ pub(crate) fn recurrent_tensors(
     ]
 }
 
+/// Names of a mixture of experts.
+pub(crate) struct ExpertNames {
+    /// Of the router, `[experts, hidden_size]`.
+    pub router: &'static str,
+    /// Beginning of those of experts.
+    pub folder: &'static str,
+}
+
+impl ExpertNames {
+    /// Of experts in place of an MLP, or beside it.
+    pub(crate) fn new(shape: ExpertsConfig) -> Self {
+        match shape.beside_mlp {
+            false => ExpertNames {
+                router: "mlp.gate",
+                folder: "mlp.experts",
+            },
+            true => ExpertNames {
+                router: "router.proj",
+                folder: "experts",
+            },
+        }
+    }
+}
+
+/// What experts beside an MLP have of their own.
+pub(crate) mod beside {
+    /// What the router's input is multiplied by, `[hidden_size]`.
+    pub const ROUTER_SCALE: &str = "router.scale";
+    /// What the weight of an expert is multiplied by, `[experts]`.
+    pub const EXPERT_SCALES: &str = "router.per_expert_scale";
+    /// Norm before experts.
+    pub const EXPERT_NORM: &str = "pre_feedforward_layernorm_2.weight";
+    /// Norm on what the MLP gives.
+    pub const MLP_OUTPUT: &str = "post_feedforward_layernorm_1.weight";
+    /// Norm on what experts give.
+    pub const EXPERT_OUTPUT: &str = "post_feedforward_layernorm_2.weight";
+}
+
 /// Names of a layer's router and experts, with their shapes.
 fn expert_tensors(shape: ExpertsConfig, hidden: usize) -> Vec<(String, Vec<usize>)> {
-    let width = shape.intermediate_size;
+    let (width, names) = (shape.intermediate_size, ExpertNames::new(shape));
     let own = |expert: usize| {
         let parts = [
             ("gate_proj", vec![width, hidden]),
             ("up_proj", vec![width, hidden]),
             ("down_proj", vec![hidden, width]),
         ];
-        parts.map(|(part, sides)| (format!("mlp.experts.{expert}.{part}.weight"), sides))
+        let folder = names.folder;
+        parts.map(|(part, sides)| (format!("{folder}.{expert}.{part}.weight"), sides))
     };
-    let router = ("mlp.gate.weight".to_owned(), vec![shape.experts, hidden]);
-    let experts = (0..shape.experts).flat_map(own);
-    std::iter::once(router).chain(experts).collect()
+    let mut tensors: Vec<_> = (0..shape.experts).flat_map(own).collect();
+    let router = format!("{}.weight", names.router);
+    tensors.push((router, vec![shape.experts, hidden]));
+    if shape.beside_mlp {
+        tensors.push((beside::EXPERT_SCALES.to_owned(), vec![shape.experts]));
+        let of_stream = [
+            beside::ROUTER_SCALE,
+            beside::EXPERT_NORM,
+            beside::MLP_OUTPUT,
+            beside::EXPERT_OUTPUT,
+        ];
+        tensors.extend(of_stream.map(|name| (name.to_owned(), vec![hidden])));
+    }
+    tensors
 }
 
 fn layer_tensors(config: &ModelConfig, layer: &LayerConfig) -> Vec<(String, Vec<usize>)> {
@@ -129,11 +186,15 @@ fn layer_tensors(config: &ModelConfig, layer: &LayerConfig) -> Vec<(String, Vec<
         .flatten()
         .map(|name| (name.to_owned(), vec![hidden]))
         .collect();
+    if config.layer_scalars {
+        tensors.push((LAYER_SCALAR.to_owned(), vec![1]));
+    }
     let Projections { heads, gate_up } = Projections::new(config, layer);
     let mut projections = Vec::new();
     if let Some(shape) = layer.experts {
         tensors.extend(expert_tensors(shape, hidden));
-    } else {
+    }
+    if layer.experts.is_none_or(|shape| shape.beside_mlp) {
         let (width, bias) = (config.intermediate_size, config.mlp_bias);
         projections.push(("mlp", gate_up, hidden, bias));
         projections.push(("mlp", vec![("down_proj", hidden)], width, bias));
@@ -216,12 +277,16 @@ pub(crate) fn check_shape(
 }
 
 /// Beginnings of tensor names of a multimodal checkpoint's other parts.
-const OTHER_PARTS: [&str; 5] = [
+const OTHER_PARTS: [&str; 9] = [
     "vision_tower.",
     "multi_modal_projector.",
     "model.vision_tower.",
     "model.multi_modal_projector.",
     "model.visual.",
+    "model.audio_tower.",
+    "model.embed_vision.",
+    "model.embed_audio.",
+    "model.vision_embedder.",
 ];
 
 /// Beginning of the names of layers that predict tokens beyond the next one.

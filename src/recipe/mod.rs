@@ -21,7 +21,10 @@ pub use bytes::{
 pub use float8::ByteFormat;
 pub use grammar::{MOST_SINK, NAMED, RecipeError};
 pub use int4::GroupSize;
-pub use state::{LayerState, SequenceBytes, growth_bytes, sequence_bytes, sink_bytes_of_layers};
+pub use state::{
+    LayerState, SequenceBytes, growth_bytes, most_pages, paged_bytes, sequence_bytes,
+    sink_bytes_of_layers, stored_bytes,
+};
 
 /// 16-bit format in which the native cache stores keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@
 //! The persistent state of a sequence is all of it together. A recipe changes the bytes of keys and
 //! values alone, so that the proportion which it saves depends on the length.
 
-use super::{Component, Recipe, vector_bytes};
+use super::{Component, PAGE_TOKENS, Recipe, vector_bytes};
 
 /// One layer, as far as what it keeps depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +79,51 @@ pub fn sequence_bytes(recipe: &Recipe, layers: &[LayerState], tokens: u64) -> Se
         }
     }
     sum
+}
+
+/// Bytes of keys and values that a sequence of `tokens` tokens stores, of which a window keeps the last
+/// ones only: what workers count and certificates state. The first tokens of a recipe with a sink
+/// count as they are stored, natively. Saturates at `u64::MAX`.
+pub fn stored_bytes(recipe: &Recipe, layers: &[LayerState], tokens: u64) -> u64 {
+    let first = tokens.min(u64::from(recipe.sink));
+    let native = Recipe::native();
+    let of_layer = |number: usize| {
+        let [own, first_ones] = [recipe, &native].map(|recipe| token_bytes(recipe, layers, number));
+        own.saturating_mul(tokens - first)
+            .saturating_add(first_ones.saturating_mul(first))
+    };
+    let layers = (0..layers.len()).map(of_layer);
+    layers.fold(0, u64::saturating_add)
+}
+
+/// Most pages of a layer that sequences need at a time: `sequences` of up to `tokens` tokens each,
+/// while a pass stores up to `pass` tokens beyond one per sequence.
+///
+/// A layer without a window keeps every token. With one, a row needs the page of the first token
+/// that it sees and all pages behind it: `window` tokens lie in up to `(window + 14) / 16 + 1`
+/// pages, and what a pass adds to m sequences in up to `(pass + 15 m) / 16` more, both rounded
+/// down. Saturates at `u64::MAX`.
+pub fn most_pages(window: Option<u64>, sequences: u64, tokens: u64, pass: u64) -> u64 {
+    let every = sequences.saturating_mul(tokens.div_ceil(PAGE_TOKENS));
+    let Some(window) = window else { return every };
+    let spanned = window.saturating_add(PAGE_TOKENS - 2) / PAGE_TOKENS + 1;
+    let partly = (PAGE_TOKENS - 1).saturating_mul(sequences.min(pass));
+    let written = pass.saturating_add(partly) / PAGE_TOKENS;
+    every.min(sequences.saturating_mul(spanned).saturating_add(written))
+}
+
+/// Bytes of a sequence of `tokens` tokens in whole pages, which it comes to hold while it grows token
+/// by token, and the room for its first tokens: what the built-in workers allocate for its keys and
+/// values. Saturates at `u64::MAX`.
+pub fn paged_bytes(recipe: &Recipe, layers: &[LayerState], tokens: u64) -> u64 {
+    let of_layer = |number: usize| match layers[number] {
+        LayerState::Attention { window, .. } => most_pages(window.map(u64::from), 1, tokens, 0)
+            .saturating_mul(PAGE_TOKENS)
+            .saturating_mul(token_bytes(recipe, layers, number)),
+        LayerState::Recurrent { .. } => 0,
+    };
+    let pages = (0..layers.len()).map(of_layer);
+    pages.fold(sink_bytes_of_layers(recipe, layers), u64::saturating_add)
 }
 
 /// Bytes that a sequence takes beside its pages for its first tokens, as
@@ -161,6 +206,53 @@ mod tests {
             let sequence = sequence_bytes(&recipe, &all, 1000).cache;
             assert_eq!(sequence, 1000 * per_token + beside);
         }
+    }
+
+    #[test]
+    fn pages_of_a_window_are_those_that_it_can_reach_into() {
+        assert_eq!(most_pages(None, 3, 33, 100), 9);
+        for (window, pages) in [(1, 1), (2, 2), (17, 2), (18, 3), (512, 33), (514, 34)] {
+            assert_eq!(most_pages(Some(window), 1, 10_000, 0), pages, "{window}");
+            let touched = (0..16).map(|at| (at + window - 1) / 16 + 1);
+            assert_eq!(touched.max(), Some(pages), "{window}");
+        }
+        // Never more than every token takes.
+        assert_eq!(most_pages(Some(512), 2, 100, 8192), 14);
+        // A chunk of 8,192 tokens, in one piece or spread over five sequences.
+        assert_eq!(most_pages(Some(512), 1, 100_000, 8192), 33 + 512);
+        assert_eq!(most_pages(Some(512), 5, 100_000, 8192), 5 * 33 + 516);
+        assert_eq!(
+            most_pages(Some(u64::MAX), u64::MAX, u64::MAX, u64::MAX),
+            u64::MAX
+        );
+    }
+
+    #[test]
+    fn whole_pages_are_counted_layer_by_layer() {
+        let recurrent = LayerState::Recurrent {
+            matrix_bytes: 100,
+            convolution_bytes: 7,
+        };
+        let layers = [attention(2, 8, Some(20)), recurrent, attention(1, 4, None)];
+        let native = Recipe::native();
+        assert_eq!(paged_bytes(&native, &layers, 0), 0);
+        assert_eq!(paged_bytes(&native, &layers, 17), 2 * 16 * (64 + 16));
+        let long = 3 * 16 * 64 + 63 * 16 * 16;
+        assert_eq!(paged_bytes(&native, &layers, 1000), long);
+        let sink = Recipe::parse("k=native,v=e4m3:fixed,sink=3").unwrap();
+        let quantised = 3 * 16 * 48 + 63 * 16 * 12;
+        assert_eq!(
+            paged_bytes(&sink, &layers, 1000),
+            quantised + 3 * (2 * 16 + 8)
+        );
+        assert_eq!(paged_bytes(&native, &layers, u64::MAX), u64::MAX);
+        // Every token is stored once, wherever it lies afterwards.
+        assert_eq!(stored_bytes(&native, &layers, 1000), 1000 * (64 + 16));
+        assert_eq!(
+            stored_bytes(&sink, &layers, 1000),
+            997 * (48 + 12) + 3 * (64 + 16)
+        );
+        assert_eq!(stored_bytes(&sink, &layers, 2), 2 * (64 + 16));
     }
 
     #[test]

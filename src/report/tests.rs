@@ -153,6 +153,7 @@ fn certificate(name: &str, pass: bool) -> Certificate {
             native_bytes_per_token: 23_040,
             sink_bytes: 0,
             saved: 0.2396,
+            kept: None,
         },
         server_engagement: None,
         servers: None,
@@ -191,6 +192,7 @@ fn model() -> ModelIdentity {
             context: 8192,
             native_dtype: "f16".to_owned(),
             recurrent_layers: Vec::new(),
+            attention_layers: Vec::new(),
         },
     }
 }

@@ -279,21 +279,39 @@ pub struct AnswerResult {
     pub mismatches: u64,
 }
 
-/// Cache bytes of the recipe against native.
+/// Cache bytes of the recipe against native: of every token in every layer, as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryFigures {
     /// Tokens per page.
     pub page_tokens: u32,
-    /// Cache bytes per token.
+    /// Cache bytes per stored token.
     pub bytes_per_token: u64,
-    /// Native cache bytes per token.
+    /// Native cache bytes per stored token.
     pub native_bytes_per_token: u64,
     /// Bytes of a sequence beside its tokens': the first ones, stored natively.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sink_bytes: u64,
     /// `1 - bytes_per_token / native_bytes_per_token`.
     pub saved: f64,
+    /// What is kept of what is stored; absent where every layer keeps every token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptFigures>,
+}
+
+/// What a sequence keeps where layers have a window: once it is longer than the widest, `tokens x
+/// bytes_per_token + window_bytes`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeptFigures {
+    /// Bytes per token of the layers that keep every token.
+    pub bytes_per_token: u64,
+    /// The same for the native cache.
+    pub native_bytes_per_token: u64,
+    /// Bytes of full windows.
+    pub window_bytes: u64,
+    /// The same for the native cache.
+    pub native_window_bytes: u64,
 }
 
 /// Outcomes that are counted apart.

@@ -1,7 +1,8 @@
 //! What an arm's counters must say if its recipe is at work.
 //!
-//! Bytes and elements follow from recipe, shape and number of tokens, fixed scales from the
-//! calibration: all of them must match exactly, layer by layer where layers are read back.
+//! Bytes and elements follow from recipe, shape and number of stored tokens, whatever is kept of them;
+//! fixed scales follow from the calibration. All of them must match exactly, layer by layer where
+//! layers are read back.
 
 mod scales;
 
@@ -239,8 +240,8 @@ impl<'a> ExpectedStorage<'a> {
             });
         }
         let component = (side.component)(self.recipe.components_at(layer, self.layers()));
-        let head_dim = self.geometry.head_dim;
-        let vectors = |tokens: u64| tokens.saturating_mul(u64::from(self.geometry.kv_heads));
+        let (kv_heads, head_dim) = self.geometry.heads_of(layer as u32);
+        let vectors = |tokens: u64| tokens.saturating_mul(u64::from(kv_heads));
         let bytes =
             |tokens, component| vectors(tokens).saturating_mul(vector_bytes(component, head_dim));
         let native = tokens.min(u64::from(self.recipe.sink));
@@ -300,7 +301,7 @@ impl<'a> ExpectedStorage<'a> {
     }
 }
 
-/// Tokens that the cache holds at the end of a case: the last generated token and the last target
+/// Tokens that a case stored, of which layers with a window keep the last ones only: the last generated token and the last target
 /// of a window are never stored.
 fn stored_tokens(record: &Record) -> u64 {
     let prompt = u64::from(record.prompt_tokens);

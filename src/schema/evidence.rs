@@ -134,7 +134,8 @@ pub struct KvTotals {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ComponentTotals {
-    /// Stored bytes: elements and inline scales, page padding left out.
+    /// Stored bytes: elements and inline scales of every token that was stored, those that a window no
+    /// longer keeps included; page padding left out.
     pub bytes: u64,
     /// Stored elements.
     pub elements: u64,

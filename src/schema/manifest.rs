@@ -97,9 +97,9 @@ pub struct Geometry {
     pub hidden_size: u32,
     /// Query heads.
     pub heads: u32,
-    /// Key/value heads.
+    /// Key/value heads; the most where layers differ.
     pub kv_heads: u32,
-    /// Elements per head vector.
+    /// Elements per head vector; the most where layers differ.
     pub head_dim: u32,
     /// Vocabulary entries.
     pub vocab_size: u32,
@@ -111,9 +111,37 @@ pub struct Geometry {
     /// none does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recurrent_layers: Vec<u32>,
+    /// Layers that keep keys and values, by what they keep; absent where all of them keep those of
+    /// every token, in as many heads of as many elements.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attention_layers: Vec<AttentionLayers>,
+}
+
+/// Layers that keep keys and values alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionLayers {
+    /// Numbers of the layers, ascending.
+    pub layers: Vec<u32>,
+    /// Key/value heads.
+    pub kv_heads: u32,
+    /// Elements per head vector.
+    pub head_dim: u32,
+    /// Tokens that are kept, the last ones; absent where all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u32>,
 }
 
 impl Geometry {
+    /// Key/value heads of a layer that has some, and elements per head vector.
+    pub fn heads_of(&self, layer: u32) -> (u32, u32) {
+        let mut kinds = self.attention_layers.iter();
+        let own = kinds.find(|kind| kind.layers.contains(&layer));
+        own.map_or((self.kv_heads, self.head_dim), |kind| {
+            (kind.kv_heads, kind.head_dim)
+        })
+    }
+
     /// No shape at all, where only another harness has seen the model: every size is 0.
     pub fn unknown() -> Self {
         Geometry {
@@ -126,6 +154,7 @@ impl Geometry {
             context: 0,
             native_dtype: "unknown".to_owned(),
             recurrent_layers: Vec::new(),
+            attention_layers: Vec::new(),
         }
     }
 }

@@ -118,6 +118,7 @@ pub fn manifest(protocol: Protocol) -> Manifest {
                 context: 16384,
                 native_dtype: "f16".to_owned(),
                 recurrent_layers: Vec::new(),
+                attention_layers: Vec::new(),
             },
         },
         worker: WorkerIdentity {

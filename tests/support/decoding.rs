@@ -15,6 +15,7 @@ pub fn layout(config: &ModelConfig, recipe: &str, absmax: &[LayerAbsmax]) -> Cac
         native: config.native_dtype,
         slots: 2,
         slot_tokens: 512,
+        pass_tokens: 512,
         absmax: recipe.needs_calibration().then(|| absmax.to_vec()),
         recipe,
     }

@@ -16,6 +16,8 @@ pub enum Lie {
     None,
     /// Caches of quantised arms store as this recipe says.
     Recipe(&'static str),
+    /// Of suppressed tokens the last one is left out.
+    Unmasked,
     /// Every layer and component has this absmax.
     Absmax(f32),
     /// Every layer has the first one's absmax.
@@ -85,11 +87,12 @@ impl<B: Backend> Backend for Dishonest<B> {
     }
 
     fn suppress(&self, logits: &mut B::Tensor, ids: &[u32]) -> Result<(), BackendError> {
-        self.inner.suppress(logits, ids)
+        let last = usize::from(self.lie == Lie::Unmasked);
+        self.inner.suppress(logits, &ids[..ids.len() - last])
     }
 
-    fn argmax(&self, logits: &B::Tensor) -> Result<Vec<u32>, BackendError> {
-        let mut ids = self.inner.argmax(logits)?;
+    fn argmax(&self, logits: &B::Tensor, suppressed: &[u32]) -> Result<Vec<u32>, BackendError> {
+        let mut ids = self.inner.argmax(logits, suppressed)?;
         if let (Lie::Token(slots), Some(id)) = (self.lie, ids.first_mut())
             && slots != self.slots.get()
         {
@@ -98,8 +101,13 @@ impl<B: Backend> Backend for Dishonest<B> {
         Ok(ids)
     }
 
-    fn nll(&self, logits: &B::Tensor, targets: &[u32]) -> Result<Vec<f64>, BackendError> {
-        let mut sums = self.inner.nll(logits, targets)?;
+    fn nll(
+        &self,
+        logits: &B::Tensor,
+        targets: &[u32],
+        suppressed: &[u32],
+    ) -> Result<Vec<f64>, BackendError> {
+        let mut sums = self.inner.nll(logits, targets, suppressed)?;
         match self.lie {
             Lie::Bit(slots) if slots != self.slots.get() => {
                 sums.iter_mut().for_each(|sum| *sum = sum.next_up());
@@ -290,6 +298,10 @@ impl<B: Backend> Backend for Dishonest<B> {
 
     fn scale(&self, x: &mut B::Tensor, factor: f32) -> Done {
         self.inner.scale(x, factor)
+    }
+
+    fn soft_cap(&self, x: &mut B::Tensor, cap: f32) -> Done {
+        self.inner.soft_cap(x, cap)
     }
 
     fn columns(&self, x: &B::Tensor, first: usize, out: &mut B::Tensor) -> Done {

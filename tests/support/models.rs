@@ -77,6 +77,7 @@ const EXPERTS: ExpertsConfig = ExpertsConfig {
     chosen: 2,
     intermediate_size: 16,
     renormalised: true,
+    beside_mlp: false,
 };
 
 fn has_head_norms(family: Family) -> bool {
@@ -122,6 +123,9 @@ pub fn config(family: Family) -> ModelConfig {
         fused_projections: false,
         output_norms: false,
         norms_less_one: false,
+        value_norm: false,
+        layer_scalars: false,
+        logit_cap: None,
         activation: Activation::Silu,
         embedding_scale: None,
         text_part_of: None,
@@ -138,9 +142,6 @@ pub fn config(family: Family) -> ModelConfig {
 /// Names and shapes of every tensor that `config` asks for.
 fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     let (hidden, inner) = (config.hidden_size, config.intermediate_size);
-    let layer = config.layers[0];
-    let (queries, keys, dim) = (layer.q_width(), layer.kv_width(), layer.head_dim);
-    let gates = if config.attention_gate { queries } else { 0 };
     let vocab = vec![config.vocab_size, hidden];
     let mut list = vec![
         ("model.embed_tokens.weight".to_owned(), vocab.clone()),
@@ -149,21 +150,23 @@ fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     if !config.tied_embeddings {
         list.push(("lm_head.weight".to_owned(), vocab));
     }
-    let projections = [
-        ("self_attn.q_proj", queries + gates, hidden, config.qkv_bias),
-        ("self_attn.k_proj", keys, hidden, config.qkv_bias),
-        ("self_attn.v_proj", keys, hidden, config.qkv_bias),
-        (
-            "self_attn.o_proj",
-            hidden,
-            queries,
-            config.attention_output_bias,
-        ),
-        ("mlp.gate_proj", inner, hidden, config.mlp_bias),
-        ("mlp.up_proj", inner, hidden, config.mlp_bias),
-        ("mlp.down_proj", hidden, inner, config.mlp_bias),
-    ];
     for (layer, shape) in config.layers.iter().enumerate() {
+        let (queries, keys, dim) = (shape.q_width(), shape.kv_width(), shape.head_dim);
+        let gates = if config.attention_gate { queries } else { 0 };
+        let projections = [
+            ("self_attn.q_proj", queries + gates, hidden, config.qkv_bias),
+            ("self_attn.k_proj", keys, hidden, config.qkv_bias),
+            ("self_attn.v_proj", keys, hidden, config.qkv_bias),
+            (
+                "self_attn.o_proj",
+                hidden,
+                queries,
+                config.attention_output_bias,
+            ),
+            ("mlp.gate_proj", inner, hidden, config.mlp_bias),
+            ("mlp.up_proj", inner, hidden, config.mlp_bias),
+            ("mlp.down_proj", hidden, inner, config.mlp_bias),
+        ];
         let LayerConfig {
             recurrent, experts, ..
         } = shape;

@@ -302,6 +302,11 @@ impl Backend for Oracle {
         Ok(())
     }
 
+    fn soft_cap(&self, x: &mut Matrix, cap: f32) -> Result<(), BackendError> {
+        x.data.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
+        Ok(())
+    }
+
     fn rms_norm_heads(
         &self,
         x: &mut Matrix,
@@ -588,14 +593,18 @@ impl Backend for Oracle {
         Ok(())
     }
 
-    fn argmax(&self, logits: &Matrix) -> Result<Vec<u32>, BackendError> {
+    fn argmax(&self, logits: &Matrix, suppressed: &[u32]) -> Result<Vec<u32>, BackendError> {
         (0..logits.rows)
             .map(|row| {
                 let row = (row, logits.row(row));
-                if row.1.iter().any(|x| x.is_nan()) {
+                let mut logits = row.1.iter().enumerate();
+                if logits.any(|(id, x)| match suppressed.contains(&(id as u32)) {
+                    true => *x != f32::NEG_INFINITY,
+                    false => !x.is_finite(),
+                }) {
                     return Err(BackendError::NotFinite {
                         row: row.0,
-                        what: "NaN in logits".to_owned(),
+                        what: "a logit that is not what it should be".to_owned(),
                     });
                 }
                 let row = row.1;
@@ -610,9 +619,14 @@ impl Backend for Oracle {
             .collect()
     }
 
-    fn nll(&self, logits: &Matrix, targets: &[u32]) -> Result<Vec<f64>, BackendError> {
+    fn nll(
+        &self,
+        logits: &Matrix,
+        targets: &[u32],
+        suppressed: &[u32],
+    ) -> Result<Vec<f64>, BackendError> {
         assert_eq!(logits.rows, targets.len());
-        self.argmax(logits)?;
+        self.argmax(logits, suppressed)?;
         Ok((0..logits.rows)
             .map(|row| {
                 let row: Vec<f64> = logits.row(row).iter().map(|x| f64::from(*x)).collect();

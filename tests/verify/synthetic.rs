@@ -154,6 +154,7 @@ fn geometry() -> Geometry {
         context: 1024,
         native_dtype: "f16".to_owned(),
         recurrent_layers: Vec::new(),
+        attention_layers: Vec::new(),
     }
 }
 

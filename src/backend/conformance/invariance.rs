@@ -92,7 +92,7 @@ impl<B: Backend> Suite<'_, B> {
                 .rms_norm_heads(&mut gate, &head, 1e-6)
                 .expect("a norm");
             let targets: Vec<u32> = (first..first + rows).map(|i| i as u32).collect();
-            let nll = self.backend.nll(&norm, &targets).expect("likelihoods");
+            let nll = self.backend.nll(&norm, &targets, &[]).expect("likelihoods");
             let nll: Vec<u64> = nll.into_iter().map(f64::to_bits).collect();
             (bits(&self.host(&norm)), bits(&self.host(&gate)), nll)
         };

@@ -5,7 +5,7 @@ use super::storage::{RECIPES, SMALL};
 use super::{Shape, Suite, Tolerance, bits, noise, span, within};
 use crate::backend::{
     Activation, Backend, BackendError, CacheLayout, CacheRow, Destination, GateProjection,
-    HeadProjection, RotaryTable, TensorData, project_heads,
+    HeadNormWeights, HeadProjection, RotaryTable, TensorData, project_heads,
 };
 use crate::recipe::{Format, NativeDtype};
 
@@ -18,14 +18,16 @@ struct Layer<'a, B: Backend> {
     shape: Shape,
     weight: B::Weight,
     bias: Option<B::Vector>,
-    norms: Option<[B::Vector; 2]>,
+    /// Of queries, keys and values.
+    norms: Option<[B::Vector; 3]>,
+    keys_are_values: bool,
     /// Of queries and of keys.
     rotary: [RotaryTable; 2],
 }
 
 impl<B: Backend> Layer<'_, B> {
     fn width(&self) -> usize {
-        self.shape.q_width() + 2 * self.shape.kv_width()
+        packed_width(self.shape, self.keys_are_values)
     }
 
     /// Stores `rows`, of which `x` are the inputs; by simpler operations where `composed` is set.
@@ -43,7 +45,13 @@ impl<B: Backend> Layer<'_, B> {
         let heads = HeadProjection {
             weight: &self.weight,
             bias: self.bias.as_ref(),
-            norms: self.norms.as_ref().map(|[q, k]| ([q, k], 1e-5)),
+            norms: self.norms.as_ref().map(|[q, k, v]| HeadNormWeights {
+                q,
+                k,
+                v: self.keys_are_values.then_some(v),
+                eps: 1e-5,
+            }),
+            keys_are_values: self.keys_are_values,
             rotary: self.rotary.each_ref(),
         };
         let to = Destination {
@@ -84,23 +92,46 @@ impl<B: Backend> Suite<'_, B> {
             .into_iter()
             .chain([8, 64, 128, 256].map(|head_dim| (Shape { head_dim, ..SMALL }, true)))
         {
-            let width = shape.q_width() + 2 * shape.kv_width();
-            for (data, tolerance) in stored(self.tolerance, 80, width * INNER) {
-                let layer = self.layer(shape, data, optional);
-                for recipe in RECIPES {
-                    let layout = shape.layout(recipe, NativeDtype::F16);
-                    self.heads_are_those_of_simpler_operations(&layer, &layout, tolerance);
-                }
-                self.heads_do_not_depend_on_other_rows(&layer);
-            }
+            self.heads_of(shape, optional, false, &RECIPES);
         }
         self.gated_projections();
         self.what_cannot_be_stored_is_named();
     }
 
+    /// Heads whose values are what keys are before their norm, and heads of more than 256 elements.
+    pub fn projections_of_gemma(&self) {
+        for (head_dim, optional, keys_are_values) in [
+            (64, true, true),
+            (24, false, true),
+            (512, true, true),
+            (320, false, false),
+        ] {
+            let shape = Shape { head_dim, ..SMALL };
+            self.heads_of(shape, optional, keys_are_values, &["native", "SD"]);
+        }
+    }
+
+    fn heads_of(&self, shape: Shape, optional: bool, keys_are_values: bool, recipes: &[&str]) {
+        let width = packed_width(shape, keys_are_values);
+        for (data, tolerance) in stored(self.tolerance, 80, width * INNER) {
+            let layer = self.layer(shape, data, optional, keys_are_values);
+            for recipe in recipes {
+                let layout = shape.layout(recipe, NativeDtype::F16);
+                self.heads_are_those_of_simpler_operations(&layer, &layout, tolerance);
+            }
+            self.heads_do_not_depend_on_other_rows(&layer);
+        }
+    }
+
     /// Optional parts, and heads of which not all elements are rotated, come together.
-    fn layer(&self, shape: Shape, data: TensorData, optional: bool) -> Layer<'_, B> {
-        let width = shape.q_width() + 2 * shape.kv_width();
+    fn layer(
+        &self,
+        shape: Shape,
+        data: TensorData,
+        optional: bool,
+        keys_are_values: bool,
+    ) -> Layer<'_, B> {
+        let width = packed_width(shape, keys_are_values);
         let half = match (optional, shape.head_dim) {
             (true, 24) => 5,
             (true, 64) => 16,
@@ -114,7 +145,9 @@ impl<B: Backend> Suite<'_, B> {
             shape,
             weight: self.backend.weight(data, width, INNER).expect("a weight"),
             bias: optional.then(|| self.vector(&noise(82, width))),
-            norms: optional.then(|| [83, 84].map(|seed| self.vector(&noise(seed, shape.head_dim)))),
+            norms: optional
+                .then(|| [83, 84, 92].map(|seed| self.vector(&noise(seed, shape.head_dim)))),
+            keys_are_values,
             rotary: [1.0, 1.25].map(|growth: f32| RotaryTable {
                 cos: angles.iter().map(|a| growth * (3.0 * a).cos()).collect(),
                 sin: angles.iter().map(|a| growth * (3.0 * a).sin()).collect(),
@@ -267,7 +300,7 @@ impl<B: Backend> Suite<'_, B> {
     /// A key beyond the native format, in the row and layer where it stands.
     fn what_cannot_be_stored_is_named(&self) {
         let shape = SMALL;
-        let layer = self.layer(shape, noise_weight(shape), false);
+        let layer = self.layer(shape, noise_weight(shape), false, false);
         let layout = shape.layout("native", NativeDtype::F16);
         let mut cache = self.backend.cache(&layout).expect("a cache");
         let mut x = noise(90, 5 * INNER);
@@ -280,6 +313,12 @@ impl<B: Backend> Suite<'_, B> {
             "{error:?}"
         );
     }
+}
+
+/// Elements of a token's projected heads.
+fn packed_width(shape: Shape, keys_are_values: bool) -> usize {
+    let sides = if keys_are_values { 1 } else { 2 };
+    shape.q_width() + sides * shape.kv_width()
 }
 
 fn noise_weight(shape: Shape) -> TensorData {

@@ -181,6 +181,7 @@ impl<B: Backend> Suite<'_, B> {
             native,
             slots: 3,
             slot_tokens: 64,
+            pass_tokens: 64,
             recipe: Recipe::native(),
             absmax: None,
         };

@@ -70,6 +70,7 @@ impl<B: Backend> Model<'_, B> {
                 weight: &self.heads[layer],
                 bias: None,
                 norms: None,
+                keys_are_values: false,
                 rotary: [&state.table; 2],
             };
             let to = Destination {
@@ -230,6 +231,7 @@ impl<B: Backend> Suite<'_, B> {
             native,
             slots: 4,
             slot_tokens: 1100,
+            pass_tokens: 1100,
             absmax: recipe
                 .needs_calibration()
                 .then(|| vec![crate::schema::LayerAbsmax { k: 0.5, v: 0.5 }; LAYERS]),

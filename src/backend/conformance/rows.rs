@@ -1,7 +1,7 @@
 //! Operations on rows against f64.
 
-use super::{Suite, Tolerance, bits, noise, oracle, within};
-use crate::backend::{Activation, Backend, BackendError, CacheRow, RotaryTable, TensorData};
+use super::{Suite, Tolerance, noise, oracle, within};
+use crate::backend::{Activation, Backend, CacheRow, RotaryTable, TensorData};
 
 impl<B: Backend> Suite<'_, B> {
     pub fn rows(&self) {
@@ -12,9 +12,7 @@ impl<B: Backend> Suite<'_, B> {
         self.gates();
         self.gathered_rows();
         self.columns_of_rows();
-        self.greedy_choice();
-        self.suppressed_logits();
-        self.likelihood();
+        self.soft_caps();
     }
 
     fn embeddings_keep_their_element_type(&self) {
@@ -139,6 +137,25 @@ impl<B: Backend> Suite<'_, B> {
         }
     }
 
+    fn soft_caps(&self) {
+        for (cap, spread) in [(30.0_f32, 100.0), (30.0, 3.0), (3.0, 0.01), (50.0, 1e30)] {
+            for width in [1, 27, 1000] {
+                let x: Vec<f32> = noise(15, 3 * width).iter().map(|x| x * spread).collect();
+                let mut y = self.upload(&x, width);
+                self.backend.soft_cap(&mut y, cap).expect("capped numbers");
+                // Small numbers stay nearly what they are, large ones reach the cap.
+                let expected: Vec<_> = x
+                    .iter()
+                    .map(|&x| {
+                        let capped = f64::from(cap) * (f64::from(x) / f64::from(cap)).tanh();
+                        (capped, 2.0 * capped.abs())
+                    })
+                    .collect();
+                self.near("soft_cap", &self.host(&y), &expected);
+            }
+        }
+    }
+
     /// Whole head vectors, and their first elements only.
     fn rotary(&self) {
         for (half, head_dim) in [(12, 24), (8, 24), (5, 12)] {
@@ -239,109 +256,5 @@ impl<B: Backend> Suite<'_, B> {
             .gather(&self.upload(&x, 9), &rows[..2], &mut out)
             .expect("rows");
         assert_eq!(self.host(&out), expected[..18]);
-    }
-
-    fn greedy_choice(&self) {
-        let width = 100;
-        let mut logits = noise(12, 4 * width);
-        logits[17] = 9.0;
-        logits[90] = 9.0;
-        logits[width + 99] = 9.0;
-        logits[2 * width..3 * width].fill(f32::NEG_INFINITY);
-        logits[2 * width + 40] = -1e30;
-        logits[3 * width] = 9.0;
-        let choice = self.backend.argmax(&self.upload(&logits, width));
-        assert_eq!(choice.expect("a choice"), [17, 99, 40, 0]);
-        for at in [0, 50, 99] {
-            let mut broken = logits.clone();
-            broken[2 * width + at] = f32::NAN;
-            let error = self.backend.argmax(&self.upload(&broken, width));
-            assert!(
-                matches!(error, Err(BackendError::NotFinite { row: 2, .. })),
-                "{error:?}"
-            );
-        }
-    }
-
-    fn suppressed_logits(&self) {
-        let width = 100;
-        let mut logits = noise(14, 3 * width);
-        for (at, value) in [
-            (17, 9.0),
-            (40, 8.0),
-            (width + 99, 9.0),
-            (2 * width, f32::NAN),
-        ] {
-            logits[at] = value;
-        }
-        let ids = [0, 17, 99];
-        let mut tensor = self.upload(&logits, width);
-        let suppress = |tensor: &mut B::Tensor, ids: &[u32]| {
-            let done = self.backend.suppress(tensor, ids);
-            done.expect("suppressed logits");
-        };
-        suppress(&mut tensor, &ids);
-        for row in logits.chunks_exact_mut(width) {
-            ids.iter()
-                .for_each(|&id| row[id as usize] = f32::NEG_INFINITY);
-        }
-        assert_eq!(bits(&self.host(&tensor)), bits(&logits));
-        let choices = self.backend.argmax(&tensor).expect("choices");
-        assert_eq!(choices[0], 40);
-        assert!(
-            choices.iter().all(|choice| !ids.contains(choice)),
-            "{choices:?}"
-        );
-        let nll = self
-            .backend
-            .nll(&tensor, &[40, 99, 1])
-            .expect("likelihoods");
-        let expected = oracle::nll(&logits[..width], 40);
-        assert!(
-            (nll[0] - expected).abs() < 1e-5,
-            "{} for {expected}",
-            nll[0]
-        );
-        assert_eq!(nll[1], f64::INFINITY);
-        // Other ids take effect, and none changes nothing.
-        suppress(&mut tensor, &[]);
-        assert_eq!(bits(&self.host(&tensor)), bits(&logits));
-        suppress(&mut tensor, &[40]);
-        assert_eq!(self.host(&tensor)[40], f32::NEG_INFINITY);
-    }
-
-    fn likelihood(&self) {
-        let width = 1000;
-        let mut logits: Vec<f32> = noise(13, 4 * width).iter().map(|x| x * 40.0).collect();
-        logits[5] = f32::NEG_INFINITY;
-        logits[width..2 * width]
-            .iter_mut()
-            .for_each(|x| *x += 1000.0);
-        let targets = [3, 999, 500, 7];
-        let got = self
-            .backend
-            .nll(&self.upload(&logits, width), &targets)
-            .expect("likelihoods");
-        for (i, &target) in targets.iter().enumerate() {
-            let expected = oracle::nll(&logits[i * width..][..width], target as usize);
-            assert!(
-                (got[i] - expected).abs() < 1e-5,
-                "{} for {expected}",
-                got[i]
-            );
-        }
-        let masked = self
-            .backend
-            .nll(&self.upload(&logits, width), &[5, 0, 0, 0]);
-        assert_eq!(masked.expect("likelihoods")[0], f64::INFINITY);
-        for broken in [f32::NAN, f32::INFINITY] {
-            let mut logits = logits.clone();
-            logits[3 * width + 8] = broken;
-            let error = self.backend.nll(&self.upload(&logits, width), &targets);
-            assert!(
-                matches!(error, Err(BackendError::NotFinite { row: 3, .. })),
-                "{error:?}"
-            );
-        }
     }
 }

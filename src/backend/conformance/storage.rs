@@ -46,10 +46,20 @@ pub const GROUPED: Shape = Shape {
     head_dim: 64,
 };
 
+/// Heads of more than 256 elements.
+const WIDE: Shape = Shape {
+    layers: 2,
+    heads: 2,
+    kv_heads: 1,
+    head_dim: 512,
+};
+
 /// Every recipe, beside a shape that it fits.
 pub fn recipes() -> impl Iterator<Item = (Shape, &'static str)> {
     let plain = RECIPES.into_iter().map(|recipe| (SMALL, recipe));
-    plain.chain(GROUPED_RECIPES.into_iter().map(|recipe| (GROUPED, recipe)))
+    let grouped = GROUPED_RECIPES.into_iter().map(|recipe| (GROUPED, recipe));
+    let wide = ["native", "SD", "k=int4-64,v=e4m3:fixed,q=e4m3"].map(|recipe| (WIDE, recipe));
+    plain.chain(grouped).chain(wide)
 }
 
 /// What reading one head vector back must give.

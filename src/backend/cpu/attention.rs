@@ -105,12 +105,7 @@ pub fn attend(arch: Arch, cache: &CpuCache, layer: usize, queries: &Queries, out
 fn plan(cache: &CpuCache, layer: usize, rows: &[CacheRow], group: usize) -> Vec<Task> {
     let mut slots: Vec<(usize, Vec<usize>)> = Vec::new();
     for (i, row) in rows.iter().enumerate() {
-        assert!(
-            row.position < cache.tokens(layer, row.slot),
-            "position {} of slot {} is not stored",
-            row.position,
-            row.slot
-        );
+        cache.check_visible(layer, *row);
         // Rows of a slot usually stand together: the search ends at once.
         match slots.iter_mut().rev().find(|(slot, _)| *slot == row.slot) {
             Some((_, members)) => members.push(i),

@@ -1,6 +1,7 @@
 //! The physical cache: pages of 16 tokens from a pool that grows on demand.
 //!
-//! A page holds all layers. Per layer and component it holds the stored elements and, for dynamic
+//! A page holds all layers that keep the same tokens ([`crate::backend::pages`]). Per layer and
+//! component it holds the stored elements and, for dynamic
 //! scales, one f32 per token and head beside them. Keys lie `[kv_heads][head_dim][16]`: attention
 //! takes tokens as vector lanes and reads whole pages without transposing them. Values lie
 //! `[kv_heads][16][head_dim]`. There is no second copy in another format.
@@ -15,8 +16,10 @@
 mod counters;
 mod packed;
 mod plane;
+mod pool;
 mod sink;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use pulp::Simd;
@@ -24,16 +27,18 @@ use rayon::prelude::*;
 
 use super::recurrent::States;
 
+use crate::backend::pages::{GivenBack, Pages};
 pub use crate::backend::storage::Side;
 use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayer, CacheLayout, CacheRow, Held, Ledger, Purpose};
-use crate::recipe::{ByteFormat, PAGE_TOKENS};
+use crate::recipe::ByteFormat;
+use counters::Past;
+use plane::HeadOf;
 pub use plane::PlaneShape;
-use plane::{HeadOf, Plane};
+use pool::{LayerPage, Pool, Tally};
 use sink::Sink;
 
-/// Tokens of a page.
-pub const PAGE: usize = PAGE_TOKENS as usize;
+pub use crate::backend::pages::PAGE;
 
 /// Fewest rows for which storing pages in parallel pays.
 const PARALLEL_ROWS: usize = 32;
@@ -48,33 +53,16 @@ pub struct CpuCache {
     /// Format of queries per layer.
     queries: Vec<Option<ByteFormat>>,
     sink: Sink,
-    slot_tokens: usize,
-    slots: Vec<Slot>,
-    pages: Vec<Vec<LayerPage>>,
-    free: Vec<usize>,
+    /// Which pages of its kind's pool every slot keeps.
+    kept: Pages<usize>,
+    /// By kind.
+    pools: Vec<Pool>,
+    /// Place of every layer in a page of its kind.
+    places: Vec<usize>,
+    /// What slots stored and gave back, `[slots][layers]`.
+    past: Vec<Vec<[Past; 2]>>,
     /// Stored bytes, those of sinks included, and counters.
     held: [Held; 2],
-}
-
-/// Pages of one sequence, in order of position, and how far each layer is filled.
-#[derive(Clone, Default)]
-struct Slot {
-    pages: Vec<usize>,
-    tokens: Vec<usize>,
-}
-
-/// One layer's share of a page.
-struct LayerPage {
-    planes: [Plane; 2],
-    tallies: [[Tally; 2]; PAGE],
-}
-
-/// What storing one token's keys or values of one layer did.
-#[derive(Clone, Copy, Default)]
-pub struct Tally {
-    stored: bool,
-    saturated: u32,
-    changed: u32,
 }
 
 impl CpuCache {
@@ -86,26 +74,31 @@ impl CpuCache {
     pub fn new(layout: &CacheLayout, ledger: &Arc<Ledger>) -> Result<Self, BackendError> {
         let layers = storage::of_layers(layout)?;
         let sink = Sink::new(layout, &layers);
-        let beside = sink.bytes();
-        Ok(CpuCache {
+        let kept = Pages::new(layout);
+        let mut places = vec![0; layers.len()];
+        for kind in kept.kinds() {
+            let of_kind = kind.layers.iter().enumerate();
+            of_kind.for_each(|(place, &layer)| places[layer] = place);
+        }
+        let pools = kept.kinds().iter().map(|kind| {
+            let of_layer = |&layer: &usize| (PlaneShape::of(&layout.layers[layer]), layers[layer]);
+            Pool::new(kind.layers.iter().map(of_layer).collect())
+        });
+        let pools = pools.collect();
+        let mut cache = CpuCache {
             states: States::new(layout, ledger),
             shapes: layout.layers.clone(),
             layers,
             queries: storage::queries_of_layers(layout),
             sink,
-            slot_tokens: layout.slot_tokens,
-            slots: vec![
-                Slot {
-                    pages: Vec::new(),
-                    tokens: vec![0; layout.layers.len()],
-                };
-                layout.slots
-            ],
-            pages: Vec::new(),
-            free: Vec::new(),
-            held: [(Purpose::Cache, beside), (Purpose::Counters, 0)]
-                .map(|(purpose, bytes)| Held::new(ledger, purpose, bytes)),
-        })
+            pools,
+            kept,
+            places,
+            past: vec![vec![Default::default(); layout.layers.len()]; layout.slots],
+            held: [Purpose::Cache, Purpose::Counters].map(|purpose| Held::new(ledger, purpose, 0)),
+        };
+        cache.enter();
+        Ok(cache)
     }
 
     /// What attention has to know of a layer.
@@ -149,9 +142,7 @@ impl CpuCache {
             k.len() == rows.len() * width && v.len() == k.len(),
             "elements of keys and values"
         );
-        for row in rows {
-            self.reserve(*row);
-        }
+        self.reserve(layer, rows);
         let writer = Writer {
             layer,
             shape,
@@ -169,31 +160,37 @@ impl CpuCache {
             self.store_pages(&writer, rows)?;
         } else {
             for (i, row) in rows.iter().enumerate() {
-                let page = self.slots[row.slot].pages[row.position / PAGE];
-                writer.store(&mut self.pages[page][layer], i, row.position)?;
+                let (page, place) = (self.page_of(layer, *row), self.places[layer]);
+                let pool = &mut self.pools[self.kept.kind_of(layer)];
+                writer.store(&mut pool.pages[page][place], i, row.position)?;
             }
         }
-        for row in rows {
-            let tokens = &mut self.slots[row.slot].tokens[layer];
-            *tokens = (*tokens).max(row.position + 1);
-        }
+        self.kept.stored(&(layer..layer + 1), rows);
         Ok(())
+    }
+
+    /// The page of a row that was reserved, in the pool of its layer's kind.
+    fn page_of(&self, layer: usize, row: CacheRow) -> usize {
+        let run = self.kept.run(self.kept.kind_of(layer), row.slot);
+        let page = run.get(row.position / PAGE);
+        page.unwrap_or_else(|| unreachable!("{row:?} was reserved"))
     }
 
     /// Stores rows, the pages in parallel.
     fn store_pages(&mut self, writer: &Writer, rows: &[CacheRow]) -> Result<(), BackendError> {
-        let mut by_page: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.pages.len()];
+        let pool = &self.pools[self.kept.kind_of(writer.layer)];
+        let mut by_page: Vec<Vec<(usize, usize)>> = vec![Vec::new(); pool.pages.len()];
         for (i, row) in rows.iter().enumerate() {
-            let page = self.slots[row.slot].pages[row.position / PAGE];
-            by_page[page].push((i, row.position));
+            by_page[self.page_of(writer.layer, *row)].push((i, row.position));
         }
-        let failures: Vec<(usize, BackendError)> = self
+        let (kind, place) = (self.kept.kind_of(writer.layer), self.places[writer.layer]);
+        let failures: Vec<(usize, BackendError)> = self.pools[kind]
             .pages
             .par_iter_mut()
             .zip(by_page)
             .filter(|(_, rows)| !rows.is_empty())
             .flat_map_iter(|(page, rows)| {
-                let page = &mut page[writer.layer];
+                let page = &mut page[place];
                 let store = |(i, position)| Some((i, writer.store(page, i, position).err()?));
                 rows.into_iter().filter_map(store).collect::<Vec<_>>()
             })
@@ -203,33 +200,52 @@ impl CpuCache {
         first.map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// Makes sure that a page exists for `row`.
-    fn reserve(&mut self, row: CacheRow) {
-        let CacheRow { slot, position } = row;
-        assert!(
-            position < self.slot_tokens,
-            "position {position} of a slot of {} tokens",
-            self.slot_tokens
-        );
-        while self.slots[slot].pages.len() <= position / PAGE {
-            let page = self.free.pop().unwrap_or_else(|| {
-                let layers = self.shapes.iter().map(PlaneShape::of).zip(&self.layers);
-                let fresh = layers.map(|(shape, s)| LayerPage::new(shape, s));
-                self.pages.push(fresh.collect());
-                enter(&mut self.held, &self.pages, self.sink.bytes());
-                self.pages.len() - 1
-            });
-            self.slots[slot].pages.push(page);
+    /// Gives back what no row sees any more, and makes sure that a page exists for every one.
+    fn reserve(&mut self, layer: usize, rows: &[CacheRow]) {
+        let layers = layer..layer + 1;
+        for page in self.kept.begin(&layers, rows) {
+            self.count_as_past(page);
+            self.pools[page.kind].give(page.page);
         }
+        let (pools, mut grew) = (&mut self.pools, false);
+        let take = |kind: usize, _, _| {
+            let (page, is_new) = pools[kind].take();
+            grew |= is_new;
+            Ok::<_, Infallible>(page)
+        };
+        let Ok(()) = self.kept.grow(&layers, rows, take);
+        if grew {
+            self.enter();
+        }
+    }
+
+    /// Enters what pages and sinks take.
+    fn enter(&mut self) {
+        let of_pools = self.pools.iter().map(Pool::bytes);
+        let (stored, counts) = of_pools.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        let past = self
+            .past
+            .iter()
+            .map(|layers| size_of_val(&layers[..]) as u64);
+        self.held[0].set(self.sink.bytes() + stored);
+        self.held[1].set(past.sum::<u64>() + counts);
     }
 
     /// Tokens of a slot in one layer: its largest stored position plus one.
     pub fn tokens(&self, layer: usize, slot: usize) -> usize {
-        self.slots[slot].tokens[layer]
+        self.kept.tokens(layer, slot)
+    }
+
+    /// Checks that what a row sees of a layer is stored and kept.
+    ///
+    /// # Panics
+    /// Where it is not.
+    pub fn check_visible(&self, layer: usize, row: CacheRow) {
+        self.kept.check_visible(layer, row);
     }
 
     /// Decodes one head of page number `page` of a slot: `[head_dim][16]` for keys, `[16][head_dim]`
-    /// for values.
+    /// for values; zeros of a page that was given back.
     #[inline(always)]
     pub fn decode<S: Simd>(
         &self,
@@ -244,8 +260,13 @@ impl CpuCache {
             storage: self.layers[layer][side as usize],
             head,
         };
-        let number = self.slots[slot].pages[page];
-        self.pages[number][layer].planes[side as usize].decode(simd, side, at, out);
+        let kind = self.kept.kind_of(layer);
+        let Some(number) = self.kept.run(kind, slot).get(page) else {
+            out.fill(0.0);
+            return;
+        };
+        let stored = &self.pools[kind].pages[number][self.places[layer]];
+        stored.planes[side as usize].decode(simd, side, at, out);
         if page * PAGE < self.sink.tokens() && !at.storage.is_native() {
             let first = page * PAGE;
             let lanes = (self.sink.tokens() - first).min(PAGE);
@@ -258,37 +279,24 @@ impl CpuCache {
 
     /// Forgets a slot's tokens from `tokens` on, with their counters. Pages that become empty
     /// return to the pool.
-    pub fn truncate(&mut self, slot: usize, tokens: usize) {
-        let Slot {
-            pages,
-            tokens: filled,
-        } = &mut self.slots[slot];
-        for (number, &page) in pages.iter().enumerate().skip(tokens / PAGE) {
-            let kept = tokens.saturating_sub(number * PAGE).min(PAGE);
-            for layer in &mut self.pages[page] {
-                layer.tallies[kept..].fill(Default::default());
+    ///
+    /// # Errors
+    /// [`BackendError::Unsupported`] where the next row would see what was given back.
+    pub fn truncate(&mut self, slot: usize, tokens: usize) -> Result<(), BackendError> {
+        for GivenBack { kind, page, .. } in self.kept.cut(slot, tokens)? {
+            self.pools[kind].give(page);
+        }
+        for (kind, pool) in self.pools.iter_mut().enumerate() {
+            // A page that is partly kept is the last one.
+            if let Some(page) = self.kept.run(kind, slot).get(tokens / PAGE) {
+                pool.forget(page, tokens % PAGE);
             }
         }
-        let kept = tokens.div_ceil(PAGE).min(pages.len());
-        self.free.extend(pages.drain(kept..));
-        for filled in filled {
-            *filled = (*filled).min(tokens);
+        if tokens == 0 {
+            self.past[slot].fill(Default::default());
         }
+        Ok(())
     }
-}
-
-/// Enters what the pages, all of the same size, take beside `beside` bytes.
-fn enter(held: &mut [Held; 2], pages: &[Vec<LayerPage>], beside: u64) {
-    let (count, layers) = (
-        pages.len() as u64,
-        pages.last().map_or(&[][..], Vec::as_slice),
-    );
-    let planes = layers.iter().flat_map(|layer| &layer.planes);
-    held[0].set(beside + count * planes.map(Plane::bytes).sum::<u64>());
-    let tallies = layers
-        .iter()
-        .map(|layer| size_of_val(&layer.tallies) as u64);
-    held[1].set(count * tallies.sum::<u64>());
 }
 
 /// Keys and values on their way into one layer.
@@ -341,24 +349,6 @@ impl Writer<'_> {
             }
         }
         Ok(())
-    }
-}
-
-impl Tally {
-    /// Of a token that is stored as native storage does.
-    const UNCHANGED: Tally = Tally {
-        stored: true,
-        saturated: 0,
-        changed: 0,
-    };
-}
-
-impl LayerPage {
-    fn new(shape: PlaneShape, storages: &[Storage; 2]) -> Self {
-        LayerPage {
-            planes: storages.map(|storage| Plane::new(shape, storage)),
-            tallies: Default::default(),
-        }
     }
 }
 

@@ -11,6 +11,7 @@ mod experts;
 mod kernel;
 mod machine;
 mod product;
+mod readout;
 mod recurrent;
 mod rowwise;
 mod tensor;
@@ -34,6 +35,7 @@ pub use machine::claim_thread;
 use machine::instructions;
 pub use product::CpuWeight;
 use product::Finish;
+use readout::Logits;
 pub use tensor::CpuTensor;
 use tensor::float_bytes;
 pub use worker::CpuBackend;
@@ -146,6 +148,11 @@ impl Backend for CpuBackend {
 
     fn scale(&self, x: &mut CpuTensor, factor: f32) -> Result<(), BackendError> {
         x.data.iter_mut().for_each(|x| *x *= factor);
+        Ok(())
+    }
+
+    fn soft_cap(&self, x: &mut CpuTensor, cap: f32) -> Result<(), BackendError> {
+        rowwise::soft_cap(self.arch, &mut x.data, x.width, cap);
         Ok(())
     }
 
@@ -340,20 +347,21 @@ impl Backend for CpuBackend {
     }
 
     fn suppress(&self, logits: &mut CpuTensor, ids: &[u32]) -> Result<(), BackendError> {
-        for row in logits.data.chunks_exact_mut(logits.width) {
-            for &id in ids {
-                row[id as usize] = f32::NEG_INFINITY;
-            }
-        }
+        readout::suppress(logits, ids);
         Ok(())
     }
 
-    fn argmax(&self, logits: &CpuTensor) -> Result<Vec<u32>, BackendError> {
-        rowwise::argmax(self.arch, &logits.data, logits.width)
+    fn argmax(&self, logits: &CpuTensor, suppressed: &[u32]) -> Result<Vec<u32>, BackendError> {
+        Logits::new(logits, suppressed).argmax(self.arch)
     }
 
-    fn nll(&self, logits: &CpuTensor, targets: &[u32]) -> Result<Vec<f64>, BackendError> {
-        rowwise::nll(self.arch, &logits.data, logits.width, targets)
+    fn nll(
+        &self,
+        logits: &CpuTensor,
+        targets: &[u32],
+        suppressed: &[u32],
+    ) -> Result<Vec<f64>, BackendError> {
+        Logits::new(logits, suppressed).nll(self.arch, targets)
     }
 
     fn to_host(&self, x: &CpuTensor) -> Result<Vec<f32>, BackendError> {
@@ -369,13 +377,7 @@ impl Backend for CpuBackend {
         if tokens > 0 && cache.states().exist() {
             return Err(cannot_cut(tokens));
         }
-        cache.truncate(slot, tokens);
-        Ok(())
-    }
-
-    fn reset_slot(&self, cache: &mut CpuCache, slot: usize) -> Result<(), BackendError> {
-        cache.truncate(slot, 0);
-        Ok(())
+        cache.truncate(slot, tokens)
     }
 
     fn slot_totals(&self, cache: &CpuCache, slot: usize) -> Result<Vec<KvTotals>, BackendError> {

@@ -6,9 +6,9 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::exp::{gelu_tanh, silu};
+use super::exp::{gelu_tanh, silu, tanh};
 use super::product::PARALLEL_ELEMENTS;
-use crate::backend::{Activation, BackendError, CacheRow, RotaryTable};
+use crate::backend::{Activation, CacheRow, RotaryTable};
 
 /// Partial sums of a reduction.
 pub const LANES: usize = 16;
@@ -182,6 +182,17 @@ fn gated(gate: &[f32], up: &[f32], out: &mut [f32], activation: impl Fn(f32) -> 
     }
 }
 
+/// `x = cap * tanh(x / cap)`, rows of `width`.
+pub fn soft_cap(arch: Arch, x: &mut [f32], width: usize, cap: f32) {
+    for_rows(x, width, |_, x| {
+        vectorised!(arch, |x: &'a mut [f32], cap: f32| -> () {
+            for x in x {
+                *x = cap * tanh(*x / cap);
+            }
+        });
+    });
+}
+
 /// Rotates every head vector (the first half of what is rotated against the second) by its row's
 /// position.
 pub fn rotary(arch: Arch, x: &mut [f32], width: usize, table: &RotaryTable, rows: &[CacheRow]) {
@@ -203,93 +214,4 @@ pub fn rotary(arch: Arch, x: &mut [f32], width: usize, table: &RotaryTable, rows
             }
         });
     });
-}
-
-/// Index of the largest logit per row of `width`, the lowest on ties.
-///
-/// # Errors
-/// [`BackendError::NotFinite`] names the row that holds NaN.
-pub fn argmax(arch: Arch, logits: &[f32], width: usize) -> Result<Vec<u32>, BackendError> {
-    logits
-        .par_chunks(width)
-        .enumerate()
-        .map(|(row, logits)| {
-            let (largest, nan) = largest(arch, logits);
-            let index = logits.iter().position(|&x| x == largest);
-            match index {
-                Some(index) if !nan => Ok(index as u32),
-                _ => Err(not_a_number(row, logits)),
-            }
-        })
-        .collect()
-}
-
-/// The largest element, and whether any is NaN.
-fn largest(arch: Arch, x: &[f32]) -> (f32, bool) {
-    vectorised!(arch, |x: &'a [f32]| -> (f32, bool) { largest_of_lanes(x) })
-}
-
-#[inline(always)]
-fn largest_of_lanes(x: &[f32]) -> (f32, bool) {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let mut nan = [false; LANES];
-    let (chunks, rest) = x.as_chunks::<LANES>();
-    for chunk in chunks {
-        for ((lane, nan), &x) in lanes.iter_mut().zip(&mut nan).zip(chunk) {
-            *lane = larger(*lane, x);
-            *nan |= x.is_nan();
-        }
-    }
-    for ((lane, nan), &x) in lanes.iter_mut().zip(&mut nan).zip(rest) {
-        *lane = larger(*lane, x);
-        *nan |= x.is_nan();
-    }
-    (tree(lanes, larger), nan.contains(&true))
-}
-
-fn not_a_number(row: usize, logits: &[f32]) -> BackendError {
-    let index = logits.iter().position(|x| x.is_nan()).unwrap_or(0);
-    BackendError::NotFinite {
-        row,
-        what: format!("logit {index} is NaN, expected a number"),
-    }
-}
-
-/// `logsumexp(logits[i]) - logits[i][targets[i]]` per row, in f64, terms added by ascending index.
-///
-/// A target whose logit is -inf gives +inf.
-///
-/// # Errors
-/// [`BackendError::NotFinite`] names a row that holds NaN or whose largest logit is not finite.
-pub fn nll(
-    arch: Arch,
-    logits: &[f32],
-    width: usize,
-    targets: &[u32],
-) -> Result<Vec<f64>, BackendError> {
-    assert_eq!(
-        logits.len(),
-        targets.len() * width,
-        "rows of logits and targets"
-    );
-    logits
-        .par_chunks(width)
-        .zip(targets)
-        .enumerate()
-        .map(|(row, (logits, &target))| {
-            let (largest, nan) = largest(arch, logits);
-            if nan {
-                return Err(not_a_number(row, logits));
-            }
-            if !largest.is_finite() {
-                return Err(BackendError::NotFinite {
-                    row,
-                    what: format!("the largest logit is {largest}, expected a finite number"),
-                });
-            }
-            let largest = f64::from(largest);
-            let sum: f64 = logits.iter().map(|&x| (f64::from(x) - largest).exp()).sum();
-            Ok(largest + sum.ln() - f64::from(logits[target as usize]))
-        })
-        .collect()
 }

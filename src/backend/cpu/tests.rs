@@ -1,7 +1,7 @@
 use pulp::Arch;
 
 use super::*;
-use crate::backend::conformance::{self, Shape, Tolerance, bits, noise, span};
+use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
 use crate::recipe::NativeDtype;
 
 /// Every instruction set of this machine, the widest first.
@@ -16,6 +16,26 @@ fn instruction_sets() -> Vec<Arch> {
 #[test]
 fn the_cpu_passes_the_conformance_suite() {
     conformance::suite(&CpuBackend::new(), Tolerance::of_f32(4e-6));
+}
+
+#[test]
+fn the_cpu_attends_to_wide_heads() {
+    let suite = Suite {
+        backend: &CpuBackend::new(),
+        tolerance: Tolerance::of_f32(4e-6),
+        native_queries: false,
+    };
+    suite.wide_heads(true);
+}
+
+#[test]
+fn the_cpu_keeps_no_more_than_windows_need() {
+    let suite = Suite {
+        backend: &CpuBackend::new(),
+        tolerance: Tolerance::of_f32(4e-6),
+        native_queries: false,
+    };
+    suite.windows();
 }
 
 /// Bits of one pass through every operation.
@@ -63,7 +83,7 @@ fn pass(b: &CpuBackend, recipe: &str) -> Vec<Vec<u32>> {
     let mut gate = tensor(width / 2);
     b.gate(&out, Activation::Silu, &mut gate).expect("a gate");
     let targets = vec![3; rows.len()];
-    let nll = b.nll(&gate, &targets).expect("likelihoods");
+    let nll = b.nll(&gate, &targets, &[]).expect("likelihoods");
     vec![
         bits(&y.data),
         bits(&q.data),
@@ -73,7 +93,7 @@ fn pass(b: &CpuBackend, recipe: &str) -> Vec<Vec<u32>> {
         nll.iter()
             .map(|x| (x.to_bits() >> 32) as u32 ^ x.to_bits() as u32)
             .collect(),
-        b.argmax(&gate).expect("choices"),
+        b.argmax(&gate, &[]).expect("choices"),
     ]
 }
 

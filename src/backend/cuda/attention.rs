@@ -117,9 +117,10 @@ impl Attention<'_> {
         })?;
         let blocks = Blocks {
             group,
-            many: match functions.prompt {
-                Some(_) => PROMPT_ROWS,
-                None => functions.many_warps * WARP_ROWS,
+            many: match (&functions.prompt, &functions.many) {
+                (Some(_), _) => PROMPT_ROWS,
+                (None, Some(many)) => many.rows,
+                (None, None) => WARP_ROWS,
             },
             whole: functions.prompt.is_some(),
             window: shape.window,
@@ -137,7 +138,7 @@ impl Attention<'_> {
             .partials
             .reserve(long * heads * spans, shape.head_dim)?;
         let at = plan.addresses();
-        let (table, pages_per_slot) = cache.table();
+        let (table, pages_per_slot) = cache.table(layer);
         let ([k, v], sink) = (cache.sides(layer), cache.sink());
         let to = out.written_for_products(q.operand)?;
         // Rounded ones serve as they are: the kernels round no other way.
@@ -186,11 +187,11 @@ impl Attention<'_> {
                 let (shared, jobs) = (functions.prompt_shared, int(many as usize));
                 // SAFETY: as above.
                 unsafe { launch!(device, prompt, grid, PROMPT_THREADS, shared; arguments, jobs) }?;
-            } else {
-                let (grid, threads) = ((many, kv_heads, 1), 32 * functions.many_warps as u32);
+            } else if let Some(block) = &functions.many {
+                let (grid, threads) = ((many, kv_heads, 1), block.threads);
                 // SAFETY: as above.
                 unsafe {
-                    launch!(device, &functions.many, grid, threads, functions.many_shared; arguments)
+                    launch!(device, &block.function, grid, threads, block.shared; arguments)
                 }?;
             }
         }
@@ -216,11 +217,6 @@ fn check(cache: &CudaCache, layer: usize, q: &CudaTensor, rows: &[CacheRow], out
         "query heads per key/value head"
     );
     for row in rows {
-        assert!(
-            row.position < cache.tokens(layer, row.slot),
-            "position {} of slot {} is not stored",
-            row.position,
-            row.slot
-        );
+        cache.check_visible(layer, *row);
     }
 }

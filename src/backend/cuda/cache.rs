@@ -1,4 +1,5 @@
-//! The physical cache: pages of 16 tokens, each with all layers.
+//! The physical cache: pages of 16 tokens, each with all layers that keep the same tokens
+//! ([`crate::backend::pages`]).
 //!
 //! Within a page a layer holds keys `[kv_heads][16][head_dim]`, values likewise, and for dynamic
 //! scales one f32 per head and token beside each; where elements have 4 bits, a vector's codes are
@@ -6,40 +7,39 @@
 //! room of each slot's own, and their places in pages stay empty. Attention reads exactly these bytes. Counters of
 //! what changed or saturated lie in pages of their own, so a cache takes
 //! `pages * 16 * bytes_per_token` bytes whatever is counted.
+//!
+//! Attention takes tokens in whole tiles, and so meets pages that a window gave back, whose tokens nobody
+//! sees. In the table a page of zeros stands in for them: what others stored there since, numbers that
+//! are not finite included, never enters arithmetic.
 
 mod layout;
 mod pool;
 mod room;
+mod totals;
 
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::device::{Buffer, Device, Purpose, launch};
+use super::device::{Buffer, Device, Purpose};
 use super::functions::Kernels;
 use super::recurrent::States;
-use super::tensor::{Format, int};
+use super::tensor::int;
+use crate::backend::pages::{PAGE, Pages};
 use crate::backend::storage::{self, Storage};
 use crate::backend::{BackendError, CacheLayer, CacheLayout, CacheRow};
-use crate::recipe::{ByteFormat, NativeDtype, PAGE_TOKENS};
-use crate::schema::{ComponentTotals, KvTotals, LayerAbsmax};
+use crate::recipe::{ByteFormat, NativeDtype};
+pub use layout::{LARGEST_HEAD_DIM, SideLayout, has_head_dim};
 use layout::{Layout, check_layers, lay_out};
-pub use layout::{SideLayout, has_head_dim};
 pub use pool::Page;
 use pool::{Pool, PoolShape};
 pub use room::CacheRoom;
-
-/// Tokens of a page.
-const PAGE: usize = PAGE_TOKENS as usize;
-/// Chunks of tokens that are searched side by side.
-const SEARCHED: u32 = 64;
+use totals::Past;
 
 /// Physical cache of all layers and slots.
 pub struct CudaCache {
     device: Rc<Device>,
     layers: Vec<CacheLayer>,
     native: NativeDtype,
-    /// Most tokens of a slot.
-    slot_tokens: usize,
     storages: Vec<[Storage; 2]>,
     /// Format of queries per layer.
     queries: Vec<Option<ByteFormat>>,
@@ -51,9 +51,11 @@ pub struct CudaCache {
     /// Heads and elements per head vector of every layer, on the device.
     device_shapes: Buffer,
     states: States,
-    slots: Vec<Slot>,
-    pool: Pool,
+    kept: Pages<Page>,
+    /// By kind.
+    pools: Vec<Pool>,
     table: Table,
+    past: Past,
 }
 
 /// The first tokens of all slots, stored natively where the recipe quantises.
@@ -75,39 +77,26 @@ pub struct SinkPlace {
     pub tokens: i32,
 }
 
-/// Pages of one sequence, in order of position, and how far each layer is filled.
-#[derive(Clone, Default)]
-struct Slot {
-    pages: Vec<Page>,
-    tokens: Vec<usize>,
-}
-
-/// Pages of all slots, `[slots][pages per slot]`, on both sides.
+/// Pages of all slots, `[kinds][slots][pages per slot]`, on both sides.
 struct Table {
     pages: Vec<Page>,
+    slots: usize,
     per_slot: usize,
     device: Buffer,
     changed: bool,
 }
 
-#[repr(C)]
-struct SlotArguments {
-    table: u64,
-    sides: u64,
-    tokens: u64,
-    shapes: u64,
-    sink: u64,
-    native: i32,
-    sink_tokens: i32,
-}
+impl Table {
+    fn put(&mut self, (kind, slot, number): (usize, usize, usize), page: Page) {
+        self.pages[(kind * self.slots + slot) * self.per_slot + number] = page;
+        self.changed = true;
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Totals {
-    saturated: u64,
-    changed: u64,
-    scale_min: f32,
-    scale_max: f32,
+    /// Address of a slot's pages of a kind.
+    fn address(&self, kind: usize, slot: usize) -> u64 {
+        let first = (kind * self.slots + slot) * self.per_slot;
+        self.device.pointer() + (first * size_of::<Page>()) as u64
+    }
 }
 
 impl CudaCache {
@@ -120,18 +109,29 @@ impl CudaCache {
         let storages = storage::of_layers(layout)?;
         check_layers(&layout.layers)?;
         let sink_tokens = layout.recipe.sink as usize;
-        let Layout {
-            sides,
-            stored,
-            counts,
-            sink,
-        } = lay_out(&storages, &layout.layers, sink_tokens);
+        let kept = Pages::new(layout);
+        let Layout { sides, kinds, sink } =
+            lay_out(&storages, &layout.layers, kept.kinds(), sink_tokens);
         let shapes = layout.layers.iter();
         let shapes: Vec<[i32; 2]> = shapes
             .map(|layer| [int(layer.kv_heads), int(layer.head_dim)])
             .collect();
         let per_slot = layout.slot_tokens.div_ceil(PAGE);
-        let pages = vec![Page::default(); layout.slots * per_slot];
+        let pages = vec![Page::default(); kinds.len() * layout.slots * per_slot];
+        let pools = kept.kinds().iter().zip(&kinds).map(|(kind, bytes)| {
+            let shape = PoolShape {
+                stored: bytes.stored,
+                counts: bytes.counts,
+                most: kind.most_pages(layout, layout.slots),
+            };
+            let scales = kind.layers.iter().flat_map(|&layer| {
+                let heads = layout.layers[layer].kv_heads;
+                sides[layer].map(|side| side.scale_bytes(heads))
+            });
+            // What is never given back needs nothing in its place.
+            let stand_in = kind.window.map(|_| scales.collect());
+            Pool::new(device, shape, stand_in)
+        });
         Ok(CudaCache {
             states: States::new(device, layout)?,
             device_sides: device.upload(&sides, Purpose::Staging)?,
@@ -139,21 +139,16 @@ impl CudaCache {
             table: Table {
                 device: device.upload(&pages, Purpose::Staging)?,
                 pages,
+                slots: layout.slots,
                 per_slot,
                 changed: false,
             },
-            pool: Pool::new(
-                device,
-                PoolShape {
-                    stored,
-                    counts,
-                    most: layout.slots * per_slot,
-                },
-            ),
+            pools: pools.collect::<Result<_, _>>()?,
+            past: Past::new(device, layout, &kept)?,
+            kept,
             device: Rc::clone(device),
             layers: layout.layers.clone(),
             native: layout.native,
-            slot_tokens: layout.slot_tokens,
             storages,
             queries: storage::queries_of_layers(layout),
             sides,
@@ -162,13 +157,6 @@ impl CudaCache {
                 bytes: sink,
                 device: device.allocate(layout.slots * sink, Purpose::Cache)?,
             },
-            slots: vec![
-                Slot {
-                    pages: Vec::new(),
-                    tokens: vec![0; layout.layers.len()],
-                };
-                layout.slots
-            ],
         })
     }
 
@@ -211,58 +199,60 @@ impl CudaCache {
         }
     }
 
-    /// The table on the device, and pages per slot.
-    pub fn table(&self) -> (u64, usize) {
-        (self.table.device.pointer(), self.table.per_slot)
+    /// The table of a layer's pages on the device, and pages per slot.
+    pub fn table(&self, layer: usize) -> (u64, usize) {
+        let kind = self.kept.kind_of(layer);
+        (self.table.address(kind, 0), self.table.per_slot)
     }
 
-    /// Tokens of a slot in one layer: its largest stored position plus one.
-    pub fn tokens(&self, layer: usize, slot: usize) -> usize {
-        self.slots[slot].tokens[layer]
+    /// Address of the tables of all layers.
+    pub fn tables(&self) -> u64 {
+        self.table.device.pointer()
     }
 
-    /// Pages that exist, used or free.
-    pub fn pages(&self) -> usize {
-        self.pool.pages()
+    /// Checks that what a row sees of a layer is stored and kept.
+    ///
+    /// # Panics
+    /// Where it is not.
+    pub fn check_visible(&self, layer: usize, row: CacheRow) {
+        self.kept.check_visible(layer, row);
     }
 
-    /// Makes sure that a page exists for every row, and that the device knows it; the rows count as
-    /// stored in `layers` from then on.
+    /// Gives back what no row sees any more, makes sure that a page exists for every row, and that the
+    /// device knows it; the rows count as stored in `layers` from then on.
     ///
     /// # Errors
     /// [`BackendError::Device`] where memory is out.
     ///
     /// # Panics
-    /// Where a row lies beyond its slot or leaves a gap.
-    pub fn reserve(&mut self, layers: Range<usize>, rows: &[CacheRow]) -> Result<(), BackendError> {
-        for row in rows {
-            let CacheRow { slot, position } = *row;
-            let most = self.slot_tokens;
-            assert!(
-                position < most,
-                "position {position} of a slot of {most} tokens"
-            );
-            while self.slots[slot].pages.len() <= position / PAGE {
-                let page = self.pool.take()?;
-                let number = self.slots[slot].pages.len();
-                self.slots[slot].pages.push(page);
-                self.table.pages[slot * self.table.per_slot + number] = page;
-                self.table.changed = true;
-            }
+    /// Where a row lies beyond its slot, sees what was given back or leaves a gap.
+    pub fn reserve(
+        &mut self,
+        kernels: &Kernels,
+        layers: Range<usize>,
+        rows: &[CacheRow],
+    ) -> Result<(), BackendError> {
+        let given = self.kept.begin(&layers, rows);
+        if !given.is_empty() {
+            self.count_as_past(kernels, &given)?;
         }
+        for page in given {
+            let pool = &mut self.pools[page.kind];
+            self.table
+                .put((page.kind, page.slot, page.number), pool.stand_in());
+            pool.give(page.page);
+        }
+        let (pools, table) = (&mut self.pools, &mut self.table);
+        self.kept.grow(&layers, rows, |kind, slot, number| {
+            let page = pools[kind].take()?;
+            table.put((kind, slot, number), page);
+            Ok(page)
+        })?;
         if self.table.changed {
             self.table.device.write(&self.table.pages)?;
             self.table.changed = false;
         }
-        for &CacheRow { slot, position } in rows {
-            for tokens in &mut self.slots[slot].tokens[layers.clone()] {
-                assert!(
-                    position <= *tokens,
-                    "a gap before position {position} of slot {slot}"
-                );
-                *tokens = (*tokens).max(position + 1);
-            }
-        }
+        self.kept.stored(&layers, rows);
         Ok(())
     }
 
@@ -272,124 +262,18 @@ impl CudaCache {
     }
 
     /// Forgets a slot's tokens from `tokens` on. Pages that become empty return to the pool.
-    pub fn truncate(&mut self, slot: usize, tokens: usize) {
-        let slot = &mut self.slots[slot];
-        let kept = tokens.div_ceil(PAGE).min(slot.pages.len());
-        for page in slot.pages.drain(kept..) {
-            self.pool.give(page);
-        }
-        for filled in &mut slot.tokens {
-            *filled = (*filled).min(tokens);
-        }
-    }
-
-    /// What the slot holds, per layer; dynamic scales and counters are read back from the device.
     ///
     /// # Errors
+    /// [`BackendError::Unsupported`] where the next row would see what was given back;
     /// [`BackendError::Device`].
-    pub fn totals(&self, kernels: &Kernels, slot: usize) -> Result<Vec<KvTotals>, BackendError> {
-        let sides = self.sides.len() * 2;
-        let out = self
-            .device
-            .allocate(sides * size_of::<Totals>(), Purpose::Staging)?;
-        let (arguments, _tokens) = self.slot_arguments(slot)?;
-        let (to, grid) = (out.pointer(), (sides as u32, 1, 1));
-        // SAFETY: one result per layer and side; the tables cover the slot's tokens.
-        unsafe { launch!(self.device, kernels.get("slot_totals")?, grid, 256, 0; arguments, to) }?;
-        let found: Vec<Totals> = out.read(sides)?;
-        let totals = |layer: usize, side: usize| {
-            self.component_totals(
-                layer,
-                side,
-                self.tokens(layer, slot),
-                found[2 * layer + side],
-            )
-        };
-        Ok((0..self.sides.len())
-            .map(|layer| KvTotals {
-                k: totals(layer, 0),
-                v: totals(layer, 1),
-            })
-            .collect())
-    }
-
-    fn component_totals(
-        &self,
-        layer: usize,
-        side: usize,
-        tokens: usize,
-        found: Totals,
-    ) -> ComponentTotals {
-        if tokens == 0 || self.layers[layer].recurrent.is_some() {
-            return ComponentTotals::default();
+    pub fn truncate(&mut self, slot: usize, tokens: usize) -> Result<(), BackendError> {
+        for page in self.kept.cut(slot, tokens)? {
+            self.pools[page.kind].give(page.page);
         }
-        let storage = self.storages[layer][side];
-        let CacheLayer {
-            kv_heads, head_dim, ..
-        } = self.layers[layer];
-        let in_sink = match storage {
-            Storage::Native(_) => 0,
-            _ => tokens.min(self.sink.tokens),
-        };
-        let (scale_min, scale_max) = match storage {
-            Storage::Native(_) => (None, None),
-            _ if in_sink == tokens => (None, None),
-            Storage::Fixed(_, _, scale) => (Some(scale), Some(scale)),
-            Storage::Dynamic(..) | Storage::Grouped(..) => {
-                (Some(found.scale_min), Some(found.scale_max))
-            }
-        };
-        let bytes = |tokens: usize, storage: Storage| {
-            tokens as u64 * storage.token_bytes(kv_heads, head_dim)
-        };
-        ComponentTotals {
-            bytes: bytes(tokens - in_sink, storage) + bytes(in_sink, Storage::Native(self.native)),
-            elements: (tokens * kv_heads * head_dim) as u64,
-            saturated: found.saturated,
-            changed: found.changed,
-            scale_min,
-            scale_max,
+        if tokens == 0 {
+            self.past.forget(slot)?;
         }
-    }
-
-    /// Largest absolute stored key and value of the slot, per layer.
-    ///
-    /// # Errors
-    /// [`BackendError::Device`].
-    pub fn absmax(&self, kernels: &Kernels, slot: usize) -> Result<Vec<LayerAbsmax>, BackendError> {
-        let sides = self.sides.len() * 2;
-        let out = self
-            .device
-            .upload(&vec![0.0_f32; sides], Purpose::Staging)?;
-        let (arguments, _tokens) = self.slot_arguments(slot)?;
-        let (to, grid) = (out.pointer(), (sides as u32, SEARCHED, 1));
-        // SAFETY: as in `totals`.
-        unsafe { launch!(self.device, kernels.get("slot_absmax")?, grid, 256, 0; arguments, to) }?;
-        let found: Vec<f32> = out.read(sides)?;
-        Ok(found
-            .chunks_exact(2)
-            .map(|side| LayerAbsmax {
-                k: side[0],
-                v: side[1],
-            })
-            .collect())
-    }
-
-    /// Arguments about one slot, and the buffer of its token counts, which must outlive the call.
-    fn slot_arguments(&self, slot: usize) -> Result<(SlotArguments, Buffer), BackendError> {
-        let tokens: Vec<i32> = self.slots[slot].tokens.iter().map(|&t| int(t)).collect();
-        let tokens = self.device.upload(&tokens, Purpose::Staging)?;
-        let first = slot * self.table.per_slot * size_of::<Page>();
-        let arguments = SlotArguments {
-            table: self.table.device.pointer() + first as u64,
-            sides: self.device_sides.pointer(),
-            tokens: tokens.pointer(),
-            shapes: self.device_shapes.pointer(),
-            sink: self.sink.device.pointer() + (slot * self.sink.bytes) as u64,
-            native: Format::from(self.native) as i32,
-            sink_tokens: int(self.sink.tokens),
-        };
-        Ok((arguments, tokens))
+        Ok(())
     }
 }
 

@@ -10,11 +10,12 @@ use cudarc::nvrtc::result::NvrtcError;
 use cudarc::nvrtc::{result, sys};
 
 use super::library::{self, Needed};
-use super::parts::{MLP, Part};
+use super::parts::Part;
 use crate::backend::BackendError;
 use crate::schema::sha256_hex;
 
 const COMMON: &str = include_str!("kernels/common.cu");
+const MLP: &str = include_str!("kernels/mlp.cu");
 const EXPERTS: &str = include_str!("kernels/experts.cu");
 const EXPERTS_HOPPER: &str = include_str!("kernels/experts_hopper.cu");
 const ATTENTION: [&str; 3] = [
@@ -43,7 +44,7 @@ pub struct Unit {
     /// Whether it has instructions of one architecture only.
     specific: bool,
     /// What it is for.
-    name: &'static str,
+    purpose: &'static str,
 }
 
 impl Unit {
@@ -53,7 +54,7 @@ impl Unit {
             source: [&[COMMON], part.sources].concat().join("\n"),
             defines: Vec::new(),
             specific: false,
-            name: part.name,
+            purpose: part.name,
         }
     }
 
@@ -68,7 +69,7 @@ impl Unit {
             source: source.join("\n"),
             defines: vec![format!("BF16={}", u8::from(bf16))],
             specific: hopper,
-            name: "experts",
+            purpose: "experts",
         }
     }
 
@@ -85,10 +86,9 @@ impl Unit {
 
     /// What it is for, in messages.
     pub fn describe(&self) -> String {
-        if self.defines.is_empty() {
-            self.name.to_owned()
-        } else {
-            format!("{} with {}", self.name, self.defines.join(", "))
+        match self.defines.as_slice() {
+            [] => self.purpose.to_owned(),
+            defines => format!("{} with {}", self.purpose, defines.join(", ")),
         }
     }
 
@@ -102,7 +102,7 @@ impl Unit {
             source: source.join("\n"),
             defines,
             specific: hopper,
-            name: "attention",
+            purpose: "attention",
         }
     }
 }
@@ -353,7 +353,7 @@ mod tests {
             source: "nonsense".to_owned(),
             defines: Vec::new(),
             specific: false,
-            name: "nothing",
+            purpose: "nothing",
         };
         let message = binary(&unit, (9, 0), None).unwrap_err().to_string();
         assert!(

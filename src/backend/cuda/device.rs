@@ -1,5 +1,6 @@
 //! One GPU: context, stream, memory, copies and launches.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt::Display;
 use std::rc::Rc;
@@ -28,7 +29,7 @@ pub struct Device {
     pub(super) stream: Arc<CudaStream>,
     name: String,
     capability: (i32, i32),
-    shared_limit: usize,
+    shared_limit: Cell<usize>,
     multiprocessors: usize,
     pub(super) ledger: Arc<Ledger>,
     pub(super) recordings: recording::State,
@@ -75,7 +76,7 @@ impl Device {
             stream,
             name,
             capability,
-            shared_limit: usize::try_from(shared_limit).unwrap_or(0),
+            shared_limit: Cell::new(usize::try_from(shared_limit).unwrap_or(0)),
             multiprocessors: usize::try_from(multiprocessors).unwrap_or(1),
             ledger: Arc::default(),
             recordings: recording::State::default(),
@@ -94,7 +95,13 @@ impl Device {
 
     /// Most shared memory of a block, in bytes.
     pub fn shared_limit(&self) -> usize {
-        self.shared_limit
+        self.shared_limit.get()
+    }
+
+    /// Takes the device for one whose blocks have less.
+    #[cfg(test)]
+    pub fn limit_shared(&self, bytes: usize) {
+        self.shared_limit.set(bytes.min(self.shared_limit()));
     }
 
     /// Multiprocessors.

@@ -79,8 +79,8 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Compiles and loads everything but attention and experts, part beside part. Native attention of what is
-    /// `expected` is compiled beside them, which takes about as long.
+    /// Compiles and loads everything but attention and experts, part beside part. Native attention of
+    /// what is `expected` is compiled beside them, which takes about as long.
     ///
     /// # Errors
     /// As [`ptx::embedded`].

@@ -41,7 +41,7 @@ use std::rc::Rc;
 use super::storage::{self, Side};
 use super::{BackendError, TensorData};
 use attention::Partials;
-pub use cache::{CudaCache, has_head_dim};
+pub use cache::{CudaCache, LARGEST_HEAD_DIM, has_head_dim};
 pub use device::Purpose;
 use device::{Buffer, Device, PURPOSES, launch};
 pub use functions::Expected;
@@ -136,6 +136,17 @@ impl CudaBackend {
     /// How many passes were started from recorded graphs.
     pub fn recorded_passes(&self) -> u64 {
         self.recordings.started()
+    }
+
+    /// Reports the first number that could not be stored since the last call.
+    fn report_broken(&self) -> Result<(), BackendError> {
+        let mut broken = self.broken.borrow_mut();
+        let key = broken.read::<u64>(1)?[0];
+        if key == NOTHING_BROKEN {
+            return Ok(());
+        }
+        broken.write(&[NOTHING_BROKEN])?;
+        Err(what_broke(key))
     }
 
     /// Takes over a weight's parts, one after another, all of one type.

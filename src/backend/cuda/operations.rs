@@ -7,11 +7,11 @@ use super::experts::CudaRoutes;
 use super::product::Finish;
 use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, of_one_type};
-use super::{CudaBackend, NOTHING_BROKEN, readout, what_broke};
+use super::{CudaBackend, readout};
 use crate::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheRow, Codes, DeltaRule, Destination,
-    ExpertParts, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable,
-    RoutingRule, TensorData, cannot_cut,
+    Activation, Backend, BackendError, CacheLayout, CacheLimit, CacheRow, Codes, DeltaRule,
+    Destination, ExpertParts, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter,
+    RotaryTable, RoutingRule, TensorData, cannot_cut,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -104,15 +104,15 @@ impl Backend for CudaBackend {
         CudaCache::new(&self.kernels.device, layout)
     }
 
-    fn cache_tokens_limit(
+    fn cache_limit(
         &self,
         layout: &CacheLayout,
         reserved: usize,
-    ) -> Result<Option<usize>, BackendError> {
+    ) -> Result<Option<CacheLimit>, BackendError> {
         let (free, _) = self.memory()?;
         let room = CacheRoom::new(layout)?;
         let reserved = reserved.saturating_add(self.products.trial_bytes());
-        Ok(Some(room.tokens_in(free.saturating_sub(reserved))))
+        Ok(Some(room.limit_in(free.saturating_sub(reserved))))
     }
 
     fn embed(
@@ -146,6 +146,10 @@ impl Backend for CudaBackend {
 
     fn scale(&self, x: &mut CudaTensor, factor: f32) -> Result<(), BackendError> {
         self.start_scale(x, factor)
+    }
+
+    fn soft_cap(&self, x: &mut CudaTensor, cap: f32) -> Result<(), BackendError> {
+        self.start_soft_cap(x, cap)
     }
 
     fn rms_norm_heads(
@@ -344,22 +348,26 @@ impl Backend for CudaBackend {
         self.suppressed.apply(&self.kernels, logits, ids)
     }
 
-    fn argmax(&self, logits: &CudaTensor) -> Result<Vec<u32>, BackendError> {
-        readout::argmax(&self.kernels, logits)
+    fn argmax(&self, logits: &CudaTensor, suppressed: &[u32]) -> Result<Vec<u32>, BackendError> {
+        readout::argmax(&self.kernels, logits, (suppressed, &self.suppressed))
     }
 
-    fn nll(&self, logits: &CudaTensor, targets: &[u32]) -> Result<Vec<f64>, BackendError> {
-        readout::nll(&self.kernels, logits, targets)
+    fn nll(
+        &self,
+        logits: &CudaTensor,
+        targets: &[u32],
+        suppressed: &[u32],
+    ) -> Result<Vec<f64>, BackendError> {
+        readout::nll(
+            &self.kernels,
+            logits,
+            targets,
+            (suppressed, &self.suppressed),
+        )
     }
 
     fn settle(&self) -> Result<(), BackendError> {
-        let mut broken = self.broken.borrow_mut();
-        let key = broken.read::<u64>(1)?[0];
-        if key == NOTHING_BROKEN {
-            return Ok(());
-        }
-        broken.write(&[NOTHING_BROKEN])?;
-        Err(what_broke(key))
+        self.report_broken()
     }
 
     fn to_host(&self, x: &CudaTensor) -> Result<Vec<f32>, BackendError> {
@@ -375,13 +383,7 @@ impl Backend for CudaBackend {
         if tokens > 0 && cache.states().exist() {
             return Err(cannot_cut(tokens));
         }
-        cache.truncate(slot, tokens);
-        Ok(())
-    }
-
-    fn reset_slot(&self, cache: &mut CudaCache, slot: usize) -> Result<(), BackendError> {
-        cache.truncate(slot, 0);
-        Ok(())
+        cache.truncate(slot, tokens)
     }
 
     fn slot_totals(&self, cache: &CudaCache, slot: usize) -> Result<Vec<KvTotals>, BackendError> {

@@ -1,7 +1,7 @@
-//! Kernels beside attention: in parts that are compiled side by side.
+//! Kernels beside attention and experts: in parts that are compiled side by side.
 
 /// Files that are compiled together, and the kernels that the worker starts of them. They use
-/// nothing of files that only other parts have.
+/// nothing of other parts' files.
 pub struct Part {
     /// What it is for, in messages.
     pub name: &'static str,
@@ -11,16 +11,13 @@ pub struct Part {
     pub kernels: &'static [&'static str],
 }
 
-/// What products of experts by tensor cores use too.
-pub const MLP: &str = include_str!("kernels/mlp.cu");
-
 /// Every part. Each takes a compiler no longer than attention of one kind does: `storage` has a part
 /// of its own because it takes as long as all others.
 pub const PARTS: [Part; 3] = [
     Part {
         name: "rows and products",
         sources: &[
-            MLP,
+            include_str!("kernels/mlp.cu"),
             include_str!("kernels/rowwise.cu"),
             include_str!("kernels/product.cu"),
             include_str!("kernels/readout.cu"),
@@ -33,6 +30,7 @@ pub const PARTS: [Part; 3] = [
             "rotary",
             "rms_norm_add",
             "scale",
+            "soft_cap",
             "gate",
             "gather",
             "columns",
@@ -63,8 +61,12 @@ pub const PARTS: [Part; 3] = [
         kernels: &[
             "decode_weight",
             "store",
+            "store_wide",
             "split_heads",
+            "split_heads_wide",
             "round_queries",
+            "round_queries_wide",
+            "sum_up_pages",
             "slot_totals",
             "slot_absmax",
         ],

@@ -38,6 +38,7 @@ struct HeadArguments {
     bias: u64,
     q_norm: u64,
     k_norm: u64,
+    v_norm: u64,
     q_table: [u64; 2],
     k_table: [u64; 2],
     q: u64,
@@ -46,7 +47,13 @@ struct HeadArguments {
     heads: i32,
     eps: f32,
     queries: i32,
+    keys_are_values: i32,
     store: StoreArguments,
+}
+
+/// The kernel for head vectors of `head_dim` elements: the second one takes those above 256.
+fn of_width([usual, wide]: [&'static str; 2], head_dim: usize) -> &'static str {
+    if head_dim > 256 { wide } else { usual }
 }
 
 /// Elements that a block of the gate takes of a row.
@@ -63,10 +70,10 @@ impl CudaBackend {
         [k, v]: [u64; 2],
         turned: usize,
     ) -> Result<StoreArguments, BackendError> {
-        cache.reserve(layer..layer + 1, rows)?;
+        cache.reserve(&self.kernels, layer..layer + 1, rows)?;
         let shape = cache.layer(layer);
         let places = self.kept.rows(&self.kernels.device, rows)?;
-        let ((table, pages_per_slot), sink) = (cache.table(), cache.sink());
+        let ((table, pages_per_slot), sink) = (cache.table(layer), cache.sink());
         Ok(StoreArguments {
             k,
             v,
@@ -111,8 +118,9 @@ impl CudaBackend {
             shape.head_dim / 2,
         )?;
         let vectors = rows.len() * 2 * shape.kv_heads;
+        let kernel = of_width(["store", "store_wide"], shape.head_dim);
         self.kernels
-            .start("store", blocks(vectors, 8), |function, grid| {
+            .start(kernel, blocks(vectors, 8), |function, grid| {
                 // SAFETY: every row has a page; keys and values have a row each.
                 unsafe { launch!(self.kernels.device, function, grid, 256, 0; arguments) }
             })
@@ -129,7 +137,7 @@ impl CudaBackend {
     ) -> Result<(), BackendError> {
         if !heads.rotary[1].half.is_multiple_of(2) {
             // One kernel for all turns pairs of neighbouring elements.
-            let width = (packed.width - q.width) / 2;
+            let width = heads.kv_width(packed.width, q.width);
             let mut k = self.tensor(to.rows.len(), width)?;
             let mut v = self.tensor(to.rows.len(), width)?;
             return project_heads(self, x, heads, to, [packed, q, &mut k, &mut v]);
@@ -156,7 +164,8 @@ impl CudaBackend {
             "rows of heads"
         );
         assert!(
-            packed.width == q.width + 2 * kv_width && q.width.is_multiple_of(shape.head_dim),
+            heads.kv_width(packed.width, q.width) == kv_width
+                && q.width.is_multiple_of(shape.head_dim),
             "width of queries, keys and values"
         );
         let [q_table, k_table] = heads.rotary;
@@ -167,14 +176,12 @@ impl CudaBackend {
                 "width of a rotation"
             );
         }
-        let (norms, eps) = heads
-            .norms
-            .map_or((None, 0.0), |(norms, eps)| (Some(norms), eps));
         let known = |vector: Option<&CudaVector>, width: usize| {
             assert!(vector.is_none_or(|v| v.width == width), "width of a vector");
             vector.map_or(0, |vector| vector.data.pointer())
         };
-        let [q_norm, k_norm] = [0, 1].map(|i| known(norms.map(|norms| norms[i]), shape.head_dim));
+        let norms = heads.norms.as_ref();
+        let norm = |vector| known(vector, shape.head_dim);
         let bias = known(heads.bias, packed.width);
         let furthest = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
         let covers = |table: &RotaryTable| furthest * turned <= table.cos.len();
@@ -189,22 +196,25 @@ impl CudaBackend {
         let arguments = HeadArguments {
             packed: held.pointer,
             bias,
-            q_norm,
-            k_norm,
+            q_norm: norm(norms.map(|norms| norms.q)),
+            k_norm: norm(norms.map(|norms| norms.k)),
+            v_norm: norm(norms.and_then(|norms| norms.v)),
             q_table: q_table.addresses(),
             k_table: k_table.addresses(),
             q: target.pointer,
             format: held.format as i32,
             q_format: target.format as i32,
             heads: int(q.width / shape.head_dim),
-            eps,
+            eps: norms.map_or(0.0, |norms| norms.eps),
+            keys_are_values: i32::from(heads.keys_are_values),
             queries: cache
                 .query_format(layer)
                 .map_or(0, |format| Format::from(format) as i32),
             store: self.store_arguments(cache, layer, rows, [0, 0], turned)?,
         };
-        let vectors = packed.elements() / shape.head_dim;
-        kernels.start("split_heads", blocks(vectors, 8), |function, grid| {
+        let vectors = rows.len() * (q.width + 2 * kv_width) / shape.head_dim;
+        let kernel = of_width(["split_heads", "split_heads_wide"], shape.head_dim);
+        kernels.start(kernel, blocks(vectors, 8), |function, grid| {
             // SAFETY: the tensors have a row for each of `rows`, every row has a page, positions
             // lie within the table.
             unsafe { launch!(kernels.device, function, grid, 256, 0; arguments) }
@@ -223,8 +233,9 @@ impl CudaBackend {
         let (to, count) = (q.changed(&self.kernels)?, vectors as i64);
         let (width, format) = (int(head_dim), format as i32);
         let device = &self.kernels.device;
+        let kernel = of_width(["round_queries", "round_queries_wide"], head_dim);
         self.kernels
-            .start("round_queries", blocks(vectors, 8), |function, grid| {
+            .start(kernel, blocks(vectors, 8), |function, grid| {
                 // SAFETY: `q` holds `count` vectors of `width` elements.
                 unsafe { launch!(device, function, grid, 256, 0; to, count, width, format) }
             })

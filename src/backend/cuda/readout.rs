@@ -10,19 +10,42 @@ use crate::backend::BackendError;
 /// No index.
 const NONE: u32 = u32::MAX;
 
+/// What a kernel found in a row: the lowest index of a logit that is not what it should be, with
+/// that logit; where there is none, the largest logit.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Found {
+    wrong: u32,
+    value: f32,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Choice {
     index: u32,
-    nan: u32,
+    found: Found,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Likelihood {
     nll: f64,
-    largest: f32,
-    nan: u32,
+    found: Found,
+}
+
+impl Found {
+    fn check(self, row: usize, suppressed: &[u32]) -> Result<(), BackendError> {
+        let Found { wrong, value } = self;
+        let what = match wrong {
+            NONE if value.is_finite() => return Ok(()),
+            NONE => "every token is suppressed, expected a logit that is not".to_owned(),
+            _ if suppressed.contains(&wrong) => {
+                format!("logit {wrong} is {value}, expected -inf for a suppressed token")
+            }
+            _ => format!("logit {wrong} is {value}, expected a finite number"),
+        };
+        Err(BackendError::NotFinite { row, what })
+    }
 }
 
 /// Ids whose logits are -inf, on the device since they were first asked for.
@@ -47,41 +70,51 @@ impl Suppressed {
         if ids.is_empty() {
             return Ok(());
         }
-        let mut kept = self.0.borrow_mut();
-        let known = kept.as_ref().filter(|(known, _)| known == ids);
-        let at = match known {
-            Some((_, buffer)) => buffer.pointer(),
-            None => {
-                let buffer = kernels.device.upload(ids, Purpose::Staging)?;
-                kept.insert((ids.to_vec(), buffer)).1.pointer()
-            }
-        };
+        let at = self.address(kernels, ids)?;
         let (to, width, count) = (logits.changed(kernels)?, int(logits.width), int(ids.len()));
         kernels.start("suppress", logits.rows as u32, |function, grid| {
             // SAFETY: ids lie within rows; a block per row.
             unsafe { launch!(kernels.device, function, grid, 256, 0; to, width, at, count) }
         })
     }
+
+    /// Where `ids` lie on the device.
+    fn address(&self, kernels: &Kernels, ids: &[u32]) -> Result<u64, BackendError> {
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        let mut kept = self.0.borrow_mut();
+        if let Some((_, buffer)) = kept.as_ref().filter(|(known, _)| known == ids) {
+            return Ok(buffer.pointer());
+        }
+        let buffer = kernels.device.upload(ids, Purpose::Staging)?;
+        Ok(kept.insert((ids.to_vec(), buffer)).1.pointer())
+    }
 }
 
 /// Index of the largest logit per row, the lowest on ties.
 ///
 /// # Errors
-/// [`BackendError::NotFinite`] names the first row that holds NaN.
-pub fn argmax(kernels: &Kernels, logits: &CudaTensor) -> Result<Vec<u32>, BackendError> {
+/// [`BackendError::NotFinite`] names the first row that holds other logits than it should.
+pub fn argmax(
+    kernels: &Kernels,
+    logits: &CudaTensor,
+    (ids, kept): (&[u32], &Suppressed),
+) -> Result<Vec<u32>, BackendError> {
     if logits.rows == 0 {
         return Ok(Vec::new());
     }
+    let (at, count) = (kept.address(kernels, ids)?, int(ids.len()));
     let device = &kernels.device;
     let out = device.allocate(logits.rows * size_of::<Choice>(), Purpose::Staging)?;
     let (from, width, to) = (logits.float(kernels)?, int(logits.width), out.pointer());
     let grid = (logits.rows as u32, 1, 1);
     // SAFETY: one result per row.
-    unsafe { launch!(device, kernels.get("argmax")?, grid, 256, 0; from, width, to) }?;
+    unsafe { launch!(device, kernels.get("argmax")?, grid, 256, 0; from, width, at, count, to) }?;
     let found: Vec<Choice> = out.read(logits.rows)?;
-    let choice = |(row, choice): (usize, Choice)| match choice.nan {
-        NONE => Ok(choice.index),
-        index => Err(not_a_number(row, index)),
+    let choice = |(row, choice): (usize, Choice)| {
+        choice.found.check(row, ids)?;
+        Ok(choice.index)
     };
     found.into_iter().enumerate().map(choice).collect()
 }
@@ -89,12 +122,12 @@ pub fn argmax(kernels: &Kernels, logits: &CudaTensor) -> Result<Vec<u32>, Backen
 /// `logsumexp(logits[i]) - logits[i][targets[i]]` per row.
 ///
 /// # Errors
-/// [`BackendError::NotFinite`] names the first row that holds NaN or whose largest logit is not
-/// finite.
+/// [`BackendError::NotFinite`] names the first row that holds other logits than it should.
 pub fn nll(
     kernels: &Kernels,
     logits: &CudaTensor,
     targets: &[u32],
+    (ids, kept): (&[u32], &Suppressed),
 ) -> Result<Vec<f64>, BackendError> {
     assert_eq!(logits.rows, targets.len(), "rows of logits and targets");
     assert!(
@@ -106,6 +139,7 @@ pub fn nll(
     if logits.rows == 0 {
         return Ok(Vec::new());
     }
+    let (at, count) = (kept.address(kernels, ids)?, int(ids.len()));
     let device = &kernels.device;
     let out = device.allocate(logits.rows * size_of::<Likelihood>(), Purpose::Staging)?;
     let targets = device.upload(targets, Purpose::Staging)?;
@@ -113,22 +147,13 @@ pub fn nll(
     let (targets, to) = (targets.pointer(), out.pointer());
     let grid = (logits.rows as u32, 1, 1);
     // SAFETY: one result per row, targets lie within rows.
-    unsafe { launch!(device, kernels.get("nll")?, grid, 256, 0; from, width, targets, to) }?;
+    unsafe {
+        launch!(device, kernels.get("nll")?, grid, 256, 0; from, width, targets, at, count, to)
+    }?;
     let found: Vec<Likelihood> = out.read(logits.rows)?;
-    let value = |(row, found): (usize, Likelihood)| match found {
-        Likelihood { nan, .. } if nan != NONE => Err(not_a_number(row, nan)),
-        Likelihood { largest, .. } if !largest.is_finite() => Err(BackendError::NotFinite {
-            row,
-            what: format!("the largest logit is {largest}, expected a finite number"),
-        }),
-        Likelihood { nll, .. } => Ok(nll),
+    let value = |(row, likelihood): (usize, Likelihood)| {
+        likelihood.found.check(row, ids)?;
+        Ok(likelihood.nll)
     };
     found.into_iter().enumerate().map(value).collect()
-}
-
-fn not_a_number(row: usize, index: u32) -> BackendError {
-    BackendError::NotFinite {
-        row,
-        what: format!("logit {index} is NaN, expected a number"),
-    }
 }

@@ -164,7 +164,8 @@ where
         let recordings = &backend.recordings;
         let rows = self.pass.rows;
         let key = self.key(backend)?;
-        self.cache.reserve(0..self.cache.layers(), rows)?;
+        self.cache
+            .reserve(&backend.kernels, 0..self.cache.layers(), rows)?;
         let device = &backend.kernels.device;
         let generation = device.recordings.generation.get();
         let mut kept = recordings.kept.borrow_mut();
@@ -217,8 +218,7 @@ where
 
     fn key(&mut self, backend: &CudaBackend) -> Result<Key, BackendError> {
         let stream = (self.stream)(self.state).float(&backend.kernels)?;
-        let (table, _) = self.cache.table();
-        let mut addresses = vec![stream, table];
+        let mut addresses = vec![stream, self.cache.tables()];
         for rotary in self.pass.rotary {
             let table = backend.kept.table(&backend.kernels.device, rotary)?;
             addresses.extend(table.addresses());

@@ -126,7 +126,7 @@ impl CudaBackend {
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
         let Destination { cache, layer, rows } = to;
-        cache.reserve(layer..layer + 1, rows)?;
+        cache.reserve(&self.kernels, layer..layer + 1, rows)?;
         let native = Format::from(cache.native());
         let states = cache.states();
         let Some(LayerStates {

@@ -106,6 +106,16 @@ impl CudaBackend {
             })
     }
 
+    /// See [`crate::backend::Backend::soft_cap`].
+    pub(super) fn start_soft_cap(&self, x: &mut CudaTensor, cap: f32) -> Result<(), BackendError> {
+        let (to, elements) = (x.changed(&self.kernels)?, x.elements() as i64);
+        self.kernels
+            .start("soft_cap", blocks(x.elements(), 256), |function, grid| {
+                // SAFETY: `x` has `elements` elements.
+                unsafe { launch!(self.kernels.device, function, grid, 256, 0; to, cap, elements) }
+            })
+    }
+
     /// See [`crate::backend::Backend::rotary`].
     pub(super) fn start_rotary(
         &self,

@@ -112,6 +112,7 @@ fn attention<B: Backend>(backend: &B, recipe: Recipe) -> Result<(), BackendError
         native: NativeDtype::F16,
         slots: 1,
         slot_tokens: TOKENS,
+        pass_tokens: TOKENS,
         recipe,
         absmax: None,
     };

@@ -1,3 +1,5 @@
+mod wide;
+
 use super::*;
 use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
 use crate::backend::{Backend, TensorData};
@@ -26,6 +28,17 @@ fn gpu() -> Option<CudaBackend> {
 fn a_gpu_passes_the_conformance_suite() {
     let Some(backend) = gpu() else { return };
     conformance::suite(&backend, TOLERANCE);
+}
+
+#[test]
+fn a_gpu_keeps_no_more_than_windows_need() {
+    let Some(backend) = gpu() else { return };
+    let suite = Suite {
+        backend: &backend,
+        tolerance: TOLERANCE,
+        native_queries: false,
+    };
+    suite.windows();
 }
 
 #[test]
@@ -292,7 +305,9 @@ fn a_full_cache_takes_the_bytes_that_memory_figures_give() {
         for slot in 0..layout.slots {
             for layer in 0..layout.layers.len() {
                 let rows = conformance::span(slot, 0, layout.slot_tokens);
-                cache.reserve(layer..layer + 1, &rows).unwrap();
+                cache
+                    .reserve(&backend.kernels, layer..layer + 1, &rows)
+                    .unwrap();
             }
         }
         let pages = (layout.slots * layout.slot_tokens / 16) as u64;

@@ -60,7 +60,14 @@ const MOST_LAYERS: u32 = 10_000;
 fn costs(certificate: &Certificate) -> Vec<Disagreement> {
     let (stated, geometry) = (&certificate.recipe, &certificate.model.geometry);
     let spec = stated.spec.as_str();
-    let head_dims = vec![geometry.head_dim as usize; geometry.layers.min(MOST_LAYERS) as usize];
+    let mut head_dims = vec![geometry.head_dim as usize; geometry.layers.min(MOST_LAYERS) as usize];
+    for kind in &geometry.attention_layers {
+        for number in &kind.layers {
+            if let Some(head_dim) = head_dims.get_mut(*number as usize) {
+                *head_dim = kind.head_dim as usize;
+            }
+        }
+    }
     let parsed = Recipe::parse(spec).and_then(|recipe| {
         recipe
             .check_layers(geometry.layers as usize)
@@ -88,7 +95,8 @@ fn costs(certificate: &Certificate) -> Vec<Disagreement> {
     }
     let computed = certificate_recipe((&stated.name, spec), recipe.as_ref(), geometry);
     let found = json!({"recipe": stated, "memory": certificate.memory});
-    let expected = json!({"recipe": computed, "memory": memory(&computed)});
+    let figures = memory(&computed, recipe.as_ref(), geometry);
+    let expected = json!({"recipe": computed, "memory": figures});
     let differences = tree_differences(&found, &expected);
     list.extend(differences.into_iter().map(Disagreement::with_itself));
     list

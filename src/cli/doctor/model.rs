@@ -10,7 +10,7 @@ use super::super::output::write_table;
 use super::super::prepare::model_failure;
 use super::super::resolve::model_source;
 use super::super::{Exit, Failure};
-use crate::backend::cuda::{Gpu, has_head_dim};
+use crate::backend::cuda::{Gpu, LARGEST_HEAD_DIM, has_head_dim};
 use crate::model::{ModelConfig, ModelError, ModelFiles, ModelSource, read_config, weight_bytes};
 use crate::recipe::{self, LayerState, NAMED, Recipe};
 use crate::schema::{LayerScales, QuantisedWeights};
@@ -67,8 +67,10 @@ struct Row {
     spec: String,
     /// Bytes that one more token takes; beyond every window.
     bytes_per_token: u64,
-    /// Keys and values of one sequence.
+    /// Keys and values that one sequence keeps.
     cache_bytes: u64,
+    /// The same in whole pages, as the built-in workers allocate them.
+    page_bytes: u64,
     /// Recurrent state of one sequence, which no recipe changes.
     recurrent_bytes: u64,
 }
@@ -120,8 +122,7 @@ fn accepted(
     let recipes = rows(&layers, tokens);
     let fits = weights.as_ref().map_or(Vec::new(), |weights| {
         let gpus = gpus.iter().enumerate();
-        let stored = rows(&unbounded(&layers), tokens);
-        gpus.filter_map(|(number, gpu)| Some(fit(number, gpu.as_ref()?, weights, &stored)))
+        gpus.filter_map(|(number, gpu)| Some(fit(number, gpu.as_ref()?, weights, &recipes)))
             .collect()
     });
     ModelReport {
@@ -169,21 +170,6 @@ fn shown_name(path: &Path) -> String {
     }
 }
 
-/// Layers as built-in workers store them, who keep the tokens behind a window too.
-fn unbounded(layers: &[LayerState]) -> Vec<LayerState> {
-    let without_window = |layer: &LayerState| match *layer {
-        LayerState::Attention {
-            kv_heads, head_dim, ..
-        } => LayerState::Attention {
-            kv_heads,
-            head_dim,
-            window: None,
-        },
-        state => state,
-    };
-    layers.iter().map(without_window).collect()
-}
-
 /// Native and the named recipes.
 fn rows(layers: &[LayerState], tokens: u64) -> Vec<Row> {
     let named = NAMED
@@ -198,6 +184,7 @@ fn rows(layers: &[LayerState], tokens: u64) -> Vec<Row> {
                 spec: recipe.spec(),
                 bytes_per_token: recipe::growth_bytes(&recipe, layers),
                 cache_bytes: bytes.cache,
+                page_bytes: recipe::paged_bytes(&recipe, layers, tokens),
                 recurrent_bytes: bytes.recurrent,
             }
         })
@@ -208,7 +195,7 @@ fn fit(number: usize, gpu: &Gpu, weights: &Weights, recipes: &[Row]) -> Fit {
     let free = gpu.free as u64;
     let left = free.saturating_sub(weights.loaded_bytes);
     let sequences = |row: &Row| {
-        let bytes = row.cache_bytes.saturating_add(row.recurrent_bytes);
+        let bytes = row.page_bytes.saturating_add(row.recurrent_bytes);
         left.checked_div(bytes).unwrap_or(0)
     };
     Fit {
@@ -231,9 +218,9 @@ fn notes(
     notes.extend(config.notes());
     if config.layers.iter().any(|layer| layer.window.is_some()) {
         notes.push(
-            "Cache bytes of a sequence count what lies within the windows. The built-in workers keep \
-             the tokens behind them too: their certificates count every token, and so do the \
-             sequences that fit a GPU."
+            "Cache bytes of a sequence count what lies within the windows: the built-in workers keep \
+             no more than that, in whole pages. Certificates count what a sequence stores, every \
+             token in every layer."
                 .to_owned(),
         );
     }
@@ -248,8 +235,8 @@ fn notes(
     let mut head_dims = with_heads.map(|layer| layer.head_dim);
     if let Some(head_dim) = head_dims.find(|&dim| !has_head_dim(dim)) {
         notes.push(format!(
-            "Runs on the CPU worker only: the CUDA worker has heads of multiples of 8 up to 256 \
-             elements, not {head_dim}."
+            "Runs on the CPU worker only: the CUDA worker has heads of multiples of 8 up to \
+             {LARGEST_HEAD_DIM} elements, not {head_dim}."
         ));
     }
     let quantised = weights.and_then(|weights| weights.quantised.as_ref());

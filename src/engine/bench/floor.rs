@@ -84,7 +84,7 @@ impl Cost {
 pub struct Costs {
     layers: Vec<LayerConfig>,
     hidden: f64,
-    /// Elements of the MLP of a layer without experts.
+    /// Elements of the MLP of a layer that has one.
     mlp: f64,
     /// Elements of the output projection.
     head: f64,
@@ -106,7 +106,8 @@ impl Costs {
     fn stored(&self, layer: &LayerConfig) -> f64 {
         let recurrent = layer.recurrent;
         let states = recurrent.map_or(0, |shape| shape.projected() + shape.values());
-        self.hidden * (2 * layer.kv_width() + states) as f64
+        let kept = layer.projected_width() - layer.q_width();
+        self.hidden * (kept + states) as f64
     }
 
     /// Elements of a layer's other projections that a row is multiplied with; of a recurrent one all
@@ -119,11 +120,12 @@ impl Costs {
     /// The same with so many of its experts, where it has any.
     fn rest_with(&self, layer: &LayerConfig, experts: f64) -> f64 {
         let attention = 2.0 * self.hidden * layer.q_width() as f64;
-        attention
-            + layer.experts.map_or(self.mlp, |shape| {
-                let each = 3.0 * self.hidden * shape.intermediate_size as f64;
-                experts * each + self.hidden * shape.experts as f64
-            })
+        let mixture = layer.experts.map(|shape| {
+            let each = 3.0 * self.hidden * shape.intermediate_size as f64;
+            let beside = if shape.beside_mlp { self.mlp } else { 0.0 };
+            beside + experts * each + self.hidden * shape.experts as f64
+        });
+        attention + mixture.unwrap_or(self.mlp)
     }
 
     /// Bytes of all weights but the embedding, in 16 bits.
@@ -278,6 +280,7 @@ mod tests {
             chosen: 8,
             intermediate_size: 768,
             renormalised: true,
+            beside_mlp: false,
         };
         config.layers[5].experts = Some(shape);
         let costs = Costs::new(&config);
@@ -294,6 +297,15 @@ mod tests {
         let operations = |costs: &Costs| costs.sequence(&native, 10, 10, 0).operations;
         let difference = operations(&dense) - operations(&costs);
         assert_eq!(difference, 10.0 * fewer(8.0));
+        // Beside an MLP, and with one projection for keys and values.
+        let layer = &mut config.layers[5];
+        layer.keys_are_values = true;
+        layer.experts = Some(ExpertsConfig {
+            beside_mlp: true,
+            ..shape
+        });
+        let more = Costs::new(&config).weights() - costs.weights();
+        assert_eq!(more, 2.0 * (mlp - 4096.0 * 1024.0));
     }
 
     /// A layer with a window looks at no more than that.

@@ -82,6 +82,7 @@ impl<B: Timed> Bench<B> {
             native,
             slots,
             slot_tokens: tokens,
+            pass_tokens: tokens,
             recipe: applied.clone(),
             absmax: absmax.map(|absmax| vec![absmax[0]; LAYERS]),
         };

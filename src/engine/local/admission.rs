@@ -1,14 +1,24 @@
-//! Which sequences may run side by side: those whose pages all fit, come what may.
+//! Which sequences may run side by side: those whose pages all fit, come what may. Layers with a window
+//! have room for so many sequences, whatever their length; the others for so many tokens.
 
+use crate::backend::CacheLimit;
 use crate::recipe::PAGE_TOKENS;
 
 /// Pages that running sequences may come to need, and how many there are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admission {
-    /// Most pages; `None` where memory sets no limit.
-    limit: Option<usize>,
+    /// Most pages and sequences; `None` where memory sets no limit.
+    limit: Option<Limit>,
     /// Pages that the running sequences may need together.
     promised: usize,
+    /// Running sequences.
+    running: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    pages: usize,
+    sequences: usize,
 }
 
 /// Pages that so many tokens of one sequence take.
@@ -17,30 +27,36 @@ fn pages(tokens: usize) -> usize {
 }
 
 impl Admission {
-    /// Room for `tokens` tokens in whole pages; `None` where memory sets no limit.
-    pub fn new(tokens: Option<usize>) -> Self {
+    /// Room for so much, tokens in whole pages; `None` where memory sets no limit.
+    pub fn new(limit: Option<CacheLimit>) -> Self {
         Admission {
-            limit: tokens.map(|tokens| tokens / PAGE_TOKENS as usize),
+            limit: limit.map(|CacheLimit { tokens, sequences }| Limit {
+                pages: tokens / PAGE_TOKENS as usize,
+                sequences,
+            }),
             promised: 0,
+            running: 0,
         }
     }
 
-    /// Tokens that have room.
+    /// Tokens that have room where nothing else runs; none where not even windows have.
     pub fn tokens(&self) -> Option<usize> {
-        self.limit.map(|limit| limit * PAGE_TOKENS as usize)
+        let limit = self.limit?;
+        let pages = if limit.sequences > 0 { limit.pages } else { 0 };
+        Some(pages * PAGE_TOKENS as usize)
     }
 
     /// Whether a sequence of at most `capacity` tokens has room where nothing else runs.
     pub fn has_room(&self, capacity: usize) -> bool {
-        self.limit.is_none_or(|limit| pages(capacity) <= limit)
+        self.fits(pages(capacity), 1)
     }
 
     /// Admits a sequence of at most `capacity` tokens if it has room beside those that run.
     pub fn admit(&mut self, capacity: usize) -> bool {
-        let promised = self.promised + pages(capacity);
-        let fits = self.limit.is_none_or(|limit| promised <= limit);
+        let (promised, running) = (self.promised + pages(capacity), self.running + 1);
+        let fits = self.fits(promised, running);
         if fits {
-            self.promised = promised;
+            (self.promised, self.running) = (promised, running);
         }
         fits
     }
@@ -48,6 +64,12 @@ impl Admission {
     /// A sequence that was admitted with this capacity has ended.
     pub fn release(&mut self, capacity: usize) {
         self.promised -= pages(capacity);
+        self.running -= 1;
+    }
+
+    fn fits(&self, pages: usize, sequences: usize) -> bool {
+        let within = |limit: Limit| pages <= limit.pages && sequences <= limit.sequences;
+        self.limit.is_none_or(within)
     }
 }
 
@@ -57,15 +79,33 @@ mod tests {
 
     use super::*;
 
+    fn tokens(tokens: usize) -> Admission {
+        let sequences = usize::MAX;
+        Admission::new(Some(CacheLimit { tokens, sequences }))
+    }
+
     #[test]
     fn room_is_counted_in_whole_pages() {
-        let mut admission = Admission::new(Some(47));
+        let mut admission = tokens(47);
         assert_eq!(admission.tokens(), Some(32));
         assert!(admission.has_room(32) && !admission.has_room(33));
         assert!(admission.admit(1) && admission.admit(16));
         assert!(!admission.admit(1), "both pages are promised");
         admission.release(1);
         assert!(!admission.admit(17) && admission.admit(16));
+    }
+
+    #[test]
+    fn windows_count_sequences() {
+        let limit = |tokens, sequences| Admission::new(Some(CacheLimit { tokens, sequences }));
+        let mut admission = limit(1000, 2);
+        assert!(admission.has_room(900) && !admission.has_room(2000));
+        assert!(admission.admit(10) && admission.admit(20) && !admission.admit(10));
+        admission.release(10);
+        assert!(!admission.admit(990) && admission.admit(900));
+        let none = limit(1000, 0);
+        assert!(!none.has_room(1));
+        assert_eq!(none.tokens(), Some(0));
     }
 
     #[test]
@@ -87,7 +127,7 @@ mod tests {
         ) {
             let largest = capacities.iter().copied().max().unwrap_or(1);
             let limit = pages(largest) * 16 + extra;
-            let mut admission = Admission::new(Some(limit));
+            let mut admission = tokens(limit);
             let mut queue = capacities.iter().copied().peekable();
             let mut running: Vec<usize> = Vec::new();
             let (mut turns, mut ends) = (0, ends.into_iter().cycle());

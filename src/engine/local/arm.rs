@@ -97,7 +97,7 @@ impl<B: Backend> Arm<B> {
     fn allocate(&self, decoder: &Decoder<B>) -> Result<(B::Cache, Admission), BackendError> {
         let (backend, layout) = (decoder.backend(), self.cache_layout(decoder));
         let activations = footprint::activations(decoder.config(), self.layout, self.slot_tokens);
-        let limit = backend.cache_tokens_limit(&layout, activations)?;
+        let limit = backend.cache_limit(&layout, activations)?;
         Ok((backend.cache(&layout)?, Admission::new(limit)))
     }
 
@@ -108,6 +108,7 @@ impl<B: Backend> Arm<B> {
             native: config.native_dtype,
             slots: self.layout.slots,
             slot_tokens: self.slot_tokens,
+            pass_tokens: self.layout.prefill_chunk,
             recipe: self.recipe.clone(),
             absmax: self.absmax.clone(),
         }

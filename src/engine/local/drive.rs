@@ -22,12 +22,13 @@ pub(super) trait Task {
         0
     }
 
-    /// Reads the wanted rows.
+    /// Reads the wanted rows, in which the logits of `suppressed` ids are -inf.
     fn read<B: Backend>(
         &self,
         backend: &B,
         logits: &B::Tensor,
         targets: &[u32],
+        suppressed: &[u32],
     ) -> Result<Vec<Self::Value>, BackendError>;
 
     /// Takes one value, in ascending order of position within a sequence. Returns how many stored
@@ -180,7 +181,8 @@ impl<B: Backend> Driver<'_, B> {
         let targets: Vec<u32> = pass.picks.iter().map(target).collect();
         // What was read counts once it is known that everything could be stored; to read first
         // means to wait once.
-        let values = task.read(backend, logits, &targets);
+        let suppressed = &decoder.config().suppressed;
+        let values = task.read(backend, logits, &targets, suppressed);
         backend.settle()?;
         let reading = Reading {
             decoder,
@@ -265,7 +267,8 @@ impl<B: Backend> Reading<'_, B> {
                     let mut kept = backend.tensor(rows.len(), self.decoder.config().vocab_size)?;
                     backend.gather(self.logits, &rows, &mut kept)?;
                     let targets: Vec<u32> = rows.iter().map(|&row| self.targets[row]).collect();
-                    values = task.read(backend, &kept, &targets);
+                    let suppressed = &self.decoder.config().suppressed;
+                    values = task.read(backend, &kept, &targets, suppressed);
                 }
                 Err(other) => return Err(other),
             }

@@ -2,7 +2,7 @@
 
 use crate::engine::BatchLayout;
 use crate::model::{LayerConfig, ModelConfig};
-use crate::recipe::{CacheShape, PAGE_TOKENS, Recipe, bytes_per_token, cache_bytes};
+use crate::recipe::{CacheShape, Recipe, bytes_per_token, cache_bytes, most_pages};
 
 use super::schedule::LOGIT_ROWS;
 
@@ -31,7 +31,9 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
     });
     let gate = if config.attention_gate { queries } else { 0 };
     let attention = 2 * queries + 2 * keys + gate;
-    let streams = if config.output_norms { 4 } else { 3 };
+    let has_both = |layer: &LayerConfig| layer.experts.is_some_and(|shape| shape.beside_mlp);
+    let beside = usize::from(config.layers.iter().any(has_both));
+    let streams = 3 + usize::from(config.output_norms) + beside;
     let widths = streams * config.hidden_size + attention + recurrent + 3 * config.dense_width();
     let spans = tokens.div_ceil(SPAN);
     let partials = if spans > 1 {
@@ -77,7 +79,8 @@ pub(super) fn fitting(
 pub(super) struct Least {
     /// Bytes of all weights.
     weights: u64,
-    /// Bytes of the native cache of one sequence of `tokens` tokens, with its recurrent state.
+    /// Bytes of the native cache of one sequence of `tokens` tokens, with its recurrent state; layers
+    /// with a window keep what the shortest passes need.
     cache: u64,
     /// Bytes of activations in the shortest passes.
     activations: u64,
@@ -88,22 +91,24 @@ impl Least {
     /// For weights of `weights` bytes, `slots` sequences side by side and sequences of up to
     /// `tokens` tokens.
     pub fn new(config: &ModelConfig, weights: u64, slots: usize, tokens: usize) -> Self {
-        let per_token = |layer: &LayerConfig| {
+        let shortest = fitting(config, slots, tokens, 0);
+        let of_layer = |layer: &LayerConfig| {
             let shape = CacheShape {
                 layers: 1,
                 kv_heads: layer.kv_heads as u32,
                 head_dim: layer.head_dim as u32,
             };
-            bytes_per_token(&Recipe::native(), &shape)
+            let window = layer.window.map(|window| window as u64);
+            let pages = most_pages(window, 1, tokens as u64, shortest.prefill_chunk as u64);
+            let bytes = cache_bytes(pages, bytes_per_token(&Recipe::native(), &shape));
+            bytes.unwrap_or(u64::MAX)
         };
-        let pages = (tokens as u64).div_ceil(PAGE_TOKENS);
-        let cache = cache_bytes(pages, config.layers.iter().map(per_token).sum());
+        let layers = config.layers.iter().map(of_layer);
         let recurrent = config.layers.iter().filter_map(|layer| layer.recurrent);
         let states: u64 = recurrent.flat_map(|shape| shape.bytes()).sum();
-        let shortest = fitting(config, slots, tokens, 0);
         Least {
             weights,
-            cache: cache.map_or(u64::MAX, |cache| cache.saturating_add(states)),
+            cache: layers.fold(states, u64::saturating_add),
             activations: activations(config, shortest, tokens) as u64,
             tokens,
         }
@@ -167,6 +172,9 @@ mod tests {
             fused_projections: false,
             output_norms: false,
             norms_less_one: false,
+            value_norm: false,
+            layer_scalars: false,
+            logit_cap: None,
             activation: Activation::Silu,
             embedding_scale: None,
             text_part_of: None,
@@ -209,6 +217,7 @@ mod tests {
                 chosen: 8,
                 intermediate_size: 768,
                 renormalised: true,
+                beside_mlp: false,
             });
         }
         let layout = BatchLayout {
@@ -260,6 +269,13 @@ mod tests {
         ] {
             assert!(refusal.contains(part), "{part}: {refusal}");
         }
+        // Layers with a window keep less: its pages, and those of the shortest chunk.
+        let mut windowed = config.clone();
+        for layer in &mut windowed.layers[1..] {
+            layer.window = Some(512);
+        }
+        let least = Least::new(&windowed, weights, 512, 8192);
+        assert_eq!(least.cache, (8192 + 35 * 16 * (33 + 16)) * 8 * 512);
         // Shorter sequences need less.
         let short = Least::new(&config, weights, 512, 1000);
         assert_eq!(short.cache, 1008 * 36 * 8 * 512);

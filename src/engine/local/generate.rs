@@ -129,8 +129,9 @@ impl Task for Generate<'_> {
         backend: &B,
         logits: &B::Tensor,
         _: &[u32],
+        suppressed: &[u32],
     ) -> Result<Vec<u32>, BackendError> {
-        backend.argmax(logits)
+        backend.argmax(logits, suppressed)
     }
 
     fn accept(&self, sequence: &mut Continuation, id: u32) -> Result<Option<usize>, CaseError> {

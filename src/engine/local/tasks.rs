@@ -117,8 +117,9 @@ impl Task for Likelihood<'_> {
         backend: &B,
         logits: &B::Tensor,
         targets: &[u32],
+        suppressed: &[u32],
     ) -> Result<Vec<f64>, BackendError> {
-        backend.nll(logits, targets)
+        backend.nll(logits, targets, suppressed)
     }
 
     fn accept(&self, sequence: &mut Window, nll: f64) -> Result<Option<usize>, CaseError> {
@@ -217,8 +218,9 @@ impl Task for Measure<'_> {
         backend: &B,
         logits: &B::Tensor,
         _: &[u32],
+        suppressed: &[u32],
     ) -> Result<Vec<u32>, BackendError> {
-        backend.argmax(logits)
+        backend.argmax(logits, suppressed)
     }
 
     fn accept(&self, sequence: &mut Document, id: u32) -> Result<Option<usize>, CaseError> {

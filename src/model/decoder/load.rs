@@ -4,7 +4,7 @@ mod mixer;
 mod mlp;
 
 use crate::backend::{Backend, BackendError, Codes, TensorData, concatenated};
-use crate::model::tensors::Norms;
+use crate::model::tensors::{LAYER_SCALAR, Norms};
 use crate::model::{LayerConfig, ModelConfig, ModelError, WeightSource};
 
 use super::{Decoder, HeadNorms, Layer, Mixer, Output, Projection};
@@ -116,10 +116,19 @@ impl<B: Backend> Loader<'_, B> {
             },
             mlp_norm: norm(norms.mlp)?,
             mlp: self.mlp(index, layer)?,
+            scalar: self.layer_scalar(&name(LAYER_SCALAR))?,
         })
     }
 
-    fn qk_norm(
+    /// What the residual stream is multiplied by after a layer.
+    fn layer_scalar(&self, name: &str) -> Result<Option<f32>, LoadError> {
+        if !self.config.layer_scalars {
+            return Ok(None);
+        }
+        Ok(self.weights.load(name, &[1])?.into_f32().pop())
+    }
+
+    fn head_norms(
         &self,
         prefix: &str,
         layer: &LayerConfig,
@@ -132,9 +141,20 @@ impl<B: Backend> Loader<'_, B> {
             return Ok(None);
         }
         let [q, k] = names;
+        // A norm without a weight: a product with 1 leaves every number as it is.
+        let ones = || {
+            let ones = TensorData::F32(vec![1.0; layer.head_dim]);
+            self.backend
+                .vector(ones)
+                .map_err(|source| LoadError::Backend {
+                    tensor: format!("{prefix}.v_norm"),
+                    source,
+                })
+        };
         Ok(Some(HeadNorms {
             q: self.norm(&q, layer.head_dim)?,
             k: self.norm(&k, layer.head_dim)?,
+            v: self.config.value_norm.then(ones).transpose()?,
         }))
     }
 

@@ -40,7 +40,8 @@ pub struct Workspace<B: Backend> {
 
 /// Head vectors of one shape.
 pub(super) struct HeadTensors<B: Backend> {
-    /// Queries, keys and values side by side, `[rows, (heads + 2 * kv_heads) * head_dim]`.
+    /// Queries, keys and values side by side, `[rows, (heads + 2 * kv_heads) * head_dim]`; keys
+    /// alone where values are computed from them.
     pub packed: B::Tensor,
     /// Queries, `[rows, heads * head_dim]`.
     pub q: B::Tensor,
@@ -76,6 +77,8 @@ pub(super) struct ExpertTensors<B: Backend> {
     pub logits: B::Tensor,
     /// Which experts rows go to, with the backend's own room.
     pub routes: B::Routes,
+    /// What experts beside an MLP give, `[rows, hidden_size]`; without elements for others.
+    pub mixed: B::Tensor,
 }
 
 /// The distinct values of `of` over all layers that have one, and which of them each layer has; 0
@@ -107,12 +110,13 @@ impl<B: Backend> Workspace<B> {
     pub fn new(backend: &B, config: &ModelConfig) -> Result<Self, BackendError> {
         let tensor = |width: usize| backend.tensor(1, width);
         let attends = |layer: &LayerConfig| layer.recurrent.is_none();
-        let widths =
-            |layer: &LayerConfig| attends(layer).then(|| (layer.q_width(), layer.kv_width()));
+        let widths = |layer: &LayerConfig| {
+            attends(layer).then(|| (layer.q_width(), layer.projected_width()))
+        };
         let (shapes, heads_of) = distinct(&config.layers, widths);
-        let heads = shapes.into_iter().map(|(queries, keys)| {
+        let heads = shapes.into_iter().map(|(queries, projected)| {
             Ok(HeadTensors {
-                packed: tensor(queries + 2 * keys)?,
+                packed: tensor(projected)?,
                 q: tensor(queries)?,
                 attended: tensor(queries)?,
                 gate: config.attention_gate.then(|| tensor(queries)).transpose()?,
@@ -127,12 +131,17 @@ impl<B: Backend> Workspace<B> {
                 kept: tensor(shape.values())?,
             })
         });
-        let counts = |layer: &LayerConfig| layer.experts.map(|shape| shape.experts);
+        let counts = |layer: &LayerConfig| {
+            let shape = layer.experts?;
+            Some((shape.experts, shape.beside_mlp))
+        };
         let (counts, experts_of) = distinct(&config.layers, counts);
-        let experts = counts.into_iter().map(|count| {
+        let experts = counts.into_iter().map(|(count, beside_mlp)| {
+            let mixed = if beside_mlp { config.hidden_size } else { 0 };
             Ok(ExpertTensors {
                 logits: tensor(count)?,
                 routes: backend.routes(count)?,
+                mixed: tensor(mixed)?,
             })
         });
         let dense = config.dense_width();
@@ -238,8 +247,9 @@ impl<B: Backend> Workspace<B> {
     ) -> Result<(), BackendError> {
         let dense = &mut self.dense;
         let inner = [&mut self.normed, &mut dense.packed, &mut dense.activated];
-        let logits = self.experts.iter_mut().map(|experts| &mut experts.logits);
-        for tensor in inner.into_iter().chain(logits) {
+        let of_experts = self.experts.iter_mut();
+        let of_experts = of_experts.flat_map(|room| [&mut room.logits, &mut room.mixed]);
+        for tensor in inner.into_iter().chain(of_experts) {
             backend.resize(tensor, rows)?;
         }
         if config.output_norms {

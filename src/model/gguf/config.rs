@@ -100,6 +100,9 @@ pub(crate) fn config(file: &FileBytes, header: &Header) -> Result<ModelConfig, M
         output_norms: gemma,
         // These files hold norm weights as they multiply.
         norms_less_one: false,
+        value_norm: false,
+        layer_scalars: false,
+        logit_cap: None,
         activation: if gemma {
             Activation::GeluTanh
         } else {

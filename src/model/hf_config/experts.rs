@@ -52,6 +52,7 @@ pub(super) fn add(fields: Fields<'_>, layers: &mut [LayerConfig]) -> Result<(), 
         chosen: or("num_experts_per_tok", 8)?,
         intermediate_size: or("moe_intermediate_size", 768)?,
         renormalised: fields.bool("norm_topk_prob")?.unwrap_or(false),
+        beside_mlp: false,
     };
     let step = or("decoder_sparse_step", 1)?;
     let dense = listed(fields, "mlp_only_layers", layers.len())?;
@@ -160,6 +161,7 @@ mod tests {
             chosen: 3,
             intermediate_size: 24,
             renormalised: true,
+            beside_mlp: false,
         };
         assert!(
             config

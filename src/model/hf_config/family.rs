@@ -8,7 +8,7 @@ use crate::model::fields::Fields;
 use crate::model::{Family, ModelError};
 
 /// `model_type` and architecture of every family.
-const KNOWN: [(&str, &str, Family); 10] = [
+const KNOWN: [(&str, &str, Family); 12] = [
     ("llama", "LlamaForCausalLM", Family::Llama),
     ("qwen2", "Qwen2ForCausalLM", Family::Qwen2),
     ("qwen3", "Qwen3ForCausalLM", Family::Qwen3),
@@ -20,13 +20,25 @@ const KNOWN: [(&str, &str, Family); 10] = [
     ("gemma3_text", "Gemma3ForCausalLM", Family::Gemma3),
     // What the text part of a multimodal Gemma 3 is called where it is stored alone.
     ("gemma3", "Gemma3ForCausalLM", Family::Gemma3),
+    ("gemma4_text", "Gemma4ForCausalLM", Family::Gemma4),
+    (UNIFIED, "Gemma4UnifiedForCausalLM", Family::Gemma4),
 ];
+
+/// Gemma 4 that takes in other media without towers of their own: the same decoder with other
+/// defaults.
+const UNIFIED: &str = "gemma4_unified_text";
 
 /// Multimodal models whose text part is read: `model_type`, architecture, and the type of a text
 /// part that names none.
-const MULTIMODAL: [(&str, &str, &str); 3] = [
+const MULTIMODAL: [(&str, &str, &str); 5] = [
     ("mistral3", "Mistral3ForConditionalGeneration", "mistral"),
     ("gemma3", "Gemma3ForConditionalGeneration", "gemma3_text"),
+    ("gemma4", "Gemma4ForConditionalGeneration", "gemma4_text"),
+    (
+        "gemma4_unified",
+        "Gemma4UnifiedForConditionalGeneration",
+        UNIFIED,
+    ),
     ("qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text"),
 ];
 
@@ -51,10 +63,12 @@ pub(super) struct Defaults {
     pub window: usize,
     /// Whether the output projection is the embedding.
     pub tied: bool,
+    /// Width of what every layer takes in of a token beside the residual stream; 0 for nothing.
+    pub layer_input: usize,
 }
 
 /// The defaults of a family.
-pub(super) fn defaults(family: Family) -> Defaults {
+fn defaults(family: Family) -> Defaults {
     let common = Defaults {
         heads: None,
         kv_heads: None,
@@ -65,6 +79,7 @@ pub(super) fn defaults(family: Family) -> Defaults {
         epsilon: 1e-6,
         window: 0,
         tied: false,
+        layer_input: 0,
     };
     match family {
         Family::Llama => common,
@@ -119,6 +134,31 @@ pub(super) fn defaults(family: Family) -> Defaults {
             tied: true,
             ..common
         },
+        Family::Gemma4 => Defaults {
+            heads: Some(8),
+            kv_heads: Some(4),
+            head_dim: Some(256),
+            vocab_size: Some(262_144),
+            context: Some(131_072),
+            window: 512,
+            tied: true,
+            layer_input: 256,
+            ..common
+        },
+    }
+}
+
+/// The defaults of a `model_type`.
+fn defaults_of(name: &str, family: Family) -> Defaults {
+    let defaults = defaults(family);
+    if name != UNIFIED {
+        return defaults;
+    }
+    Defaults {
+        context: Some(262_144),
+        window: 1024,
+        layer_input: 0,
+        ..defaults
     }
 }
 
@@ -126,6 +166,8 @@ pub(super) fn defaults(family: Family) -> Defaults {
 pub(super) struct Decoder<'a> {
     /// Its family.
     pub family: Family,
+    /// What it leaves out.
+    pub defaults: Defaults,
     /// Its fields.
     pub fields: Fields<'a>,
     /// The multimodal model that it belongs to.
@@ -147,6 +189,7 @@ pub(super) fn decoder(fields: Fields<'_>) -> Result<Decoder<'_>, ModelError> {
         check_architecture(fields, architecture)?;
         return Ok(Decoder {
             family: *family,
+            defaults: defaults_of(name, *family),
             fields,
             text_part_of: None,
         });
@@ -159,6 +202,7 @@ pub(super) fn decoder(fields: Fields<'_>) -> Result<Decoder<'_>, ModelError> {
         .ok_or_else(|| text.unsupported("model_type"))?;
     Ok(Decoder {
         family: *family,
+        defaults: defaults_of(inner, *family),
         fields: text,
         text_part_of: Some(name.to_owned()),
     })
@@ -168,7 +212,8 @@ pub(super) fn decoder(fields: Fields<'_>) -> Result<Decoder<'_>, ModelError> {
 fn known() -> Cow<'static, str> {
     let mut names: Vec<String> = KNOWN.iter().map(|(name, ..)| format!("`{name}`")).collect();
     names.dedup();
-    names.extend(["`mistral3`", "`qwen3_5`"].map(str::to_owned));
+    let whole = ["`mistral3`", "`gemma4`", "`gemma4_unified`", "`qwen3_5`"];
+    names.extend(whole.map(str::to_owned));
     names.join(", ").into()
 }
 

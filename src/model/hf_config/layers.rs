@@ -10,7 +10,7 @@ use super::family::Defaults;
 /// First layer with a window where a Qwen config names none.
 const MAX_WINDOW_LAYERS: usize = 28;
 
-/// Every how many layers of Gemma 3 one has no window, where the config names none.
+/// Every how many layers of Gemma one has no window, where the config names none.
 const WINDOW_PATTERN: usize = 6;
 
 /// The window of each of `count` layers; `None` for a layer that sees all tokens.
@@ -34,7 +34,10 @@ pub(super) fn windows(
         return Ok(default);
     };
     // The library takes one window for all layers of these, whatever the list says.
-    let by_list = matches!(family, Family::Qwen2 | Family::Qwen3 | Family::Gemma3);
+    let by_list = matches!(
+        family,
+        Family::Qwen2 | Family::Qwen3 | Family::Gemma3 | Family::Gemma4
+    );
     if !by_list && windows != default {
         return Err(fields.unsupported("layer_types"));
     }
@@ -66,6 +69,10 @@ pub(super) fn listed<T>(
     list.iter().map(kind).collect::<Result<_, _>>().map(Some)
 }
 
+fn is_asked(fields: Fields<'_>, name: &str) -> bool {
+    super::asks_for(fields.get(name))
+}
+
 /// The window of layers that have one.
 fn window(
     fields: Fields<'_>,
@@ -81,14 +88,15 @@ fn window(
         }
         _ => Some(true),
     };
-    let is_asked = |name| super::asks_for(fields.get(name));
     match switch {
-        None if is_asked("sliding_window") => return Err(fields.unsupported("sliding_window")),
+        None if is_asked(fields, "sliding_window") => {
+            return Err(fields.unsupported("sliding_window"));
+        }
         None | Some(false) => return Ok(None),
         Some(true) => {}
     }
     let is_qwen = matches!(family, Family::Qwen2 | Family::Qwen3 | Family::Qwen3Moe);
-    if !is_qwen && is_asked("use_sliding_window") {
+    if !is_qwen && is_asked(fields, "use_sliding_window") {
         return Err(fields.unsupported("use_sliding_window"));
     }
     let default = Some(defaults.window).filter(|window| *window > 0);
@@ -109,7 +117,10 @@ fn default_pattern(
     count: usize,
 ) -> Result<Vec<Option<usize>>, ModelError> {
     let first = match family {
-        Family::Gemma3 => {
+        Family::Gemma4 if is_asked(fields, "sliding_window_pattern") => {
+            return Err(fields.unsupported("sliding_window_pattern"));
+        }
+        Family::Gemma3 | Family::Gemma4 => {
             let pattern = fields
                 .usize("sliding_window_pattern")?
                 .unwrap_or(WINDOW_PATTERN);

@@ -1,5 +1,6 @@
 //! Rotary settings: `rope_parameters`, or the older `rope_theta` with `rope_scaling`.
 
+mod kinds;
 #[cfg(test)]
 mod tests;
 
@@ -26,8 +27,6 @@ const PHI3_CONTEXT: usize = 4096;
 
 /// Part of Qwen3.5's head vectors that is rotated where the config names none.
 const QWEN35_PARTIAL: f64 = 0.25;
-/// Base of Gemma 3's layers without a window where the config names none.
-const GEMMA_THETA: f64 = 1_000_000.0;
 
 /// Settings of one kind of layers.
 struct Reader<'a> {
@@ -57,43 +56,23 @@ pub(super) fn ropes(
     // writes these files.
     let scaling = fields.object("rope_scaling")?;
     let scaling = scaling.filter(|scaling| !scaling.is_empty());
-    if family != Family::Gemma3 {
-        let ministral = ministral3_parameters();
-        let default =
-            (family == Family::Ministral3).then(|| Fields::new(fields.path(), &ministral));
-        let parameters = scaling.or(parameters).or(default);
-        if let Some(parameters) = parameters {
-            for layer_type in LAYER_TYPES {
-                if parameters.get(layer_type).is_some() {
-                    return Err(parameters.unsupported(layer_type));
-                }
+    match family {
+        Family::Gemma3 => return kinds::gemma3(&reader, parameters, scaling),
+        Family::Gemma4 => return kinds::gemma4(&reader, parameters, scaling),
+        _ => {}
+    }
+    let ministral = ministral3_parameters();
+    let default = (family == Family::Ministral3).then(|| Fields::new(fields.path(), &ministral));
+    let parameters = scaling.or(parameters).or(default);
+    if let Some(parameters) = parameters {
+        for layer_type in LAYER_TYPES {
+            if parameters.get(layer_type).is_some() {
+                return Err(parameters.unsupported(layer_type));
             }
         }
-        let theta = fields.positive("rope_theta")?.unwrap_or(THETA);
-        return Ok(vec![reader.rope(parameters, theta)?]);
     }
-    let of_kind = |kind: &str| match parameters {
-        Some(parameters) => parameters.object(kind),
-        None => Ok(None),
-    };
-    if let Some(parameters) = parameters
-        && LAYER_TYPES
-            .iter()
-            .all(|kind| parameters.get(kind).is_none())
-    {
-        let expected = "settings of `full_attention` and `sliding_attention`";
-        return Err(fields.wrong("rope_parameters", "neither", expected));
-    }
-    let [full, sliding] = LAYER_TYPES;
-    let global = fields.positive("rope_theta")?.unwrap_or(GEMMA_THETA);
-    let local = fields.positive("rope_local_base_freq")?.unwrap_or(THETA);
-    // Here `rope_scaling` adds to the settings of layers without a window.
-    let merged = merged([of_kind(full)?, scaling]);
-    let full = merged.as_ref().map(|map| Fields::new(fields.path(), map));
-    Ok(vec![
-        reader.rope(full, global)?,
-        reader.rope(of_kind(sliding)?, local)?,
-    ])
+    let theta = fields.positive("rope_theta")?.unwrap_or(THETA);
+    Ok(vec![reader.rope(parameters, theta)?])
 }
 
 /// Settings of Ministral 3 where the config names none.
@@ -109,19 +88,6 @@ fn ministral3_parameters() -> Map<String, Value> {
     ];
     let named = parameters.map(|(name, value)| (name.to_owned(), value));
     named.into_iter().collect()
-}
-
-/// The fields of both objects, those of the second one before those of the first.
-fn merged(parts: [Option<Fields<'_>>; 2]) -> Option<Map<String, Value>> {
-    let mut merged: Option<Map<String, Value>> = None;
-    for part in parts.into_iter().flatten() {
-        let map = merged.get_or_insert_default();
-        for name in part.names() {
-            let value = part.get(name).cloned().unwrap_or(Value::Null);
-            map.insert(name.to_owned(), value);
-        }
-    }
-    merged
 }
 
 /// The field that holds the rotary settings, for messages.
@@ -144,6 +110,7 @@ pub(crate) fn check_ropes(path: &str, what: &str, config: &ModelConfig) -> Resul
     let head_dims = config
         .layers
         .iter()
+        .filter(|layer| layer.recurrent.is_none())
         .map(|layer| (layer.rope, layer.head_dim));
     for (at, head_dim) in head_dims.collect::<std::collections::BTreeSet<_>>() {
         let rope = &config.ropes[at];
@@ -166,8 +133,13 @@ pub(crate) fn check_ropes(path: &str, what: &str, config: &ModelConfig) -> Resul
             let found = format!("low_freq_factor {low} and high_freq_factor {high}");
             return wrong(what, found, "a high_freq_factor above the low one");
         }
-        let frequencies = inverse_frequencies(rope, head_dim);
-        if let Some(bad) = frequencies.into_iter().find(|number| !is_sound(*number)) {
+        let turned = rope.turned_pairs(head_dim);
+        if turned == 0 || turned > head_dim / 2 {
+            let found = format!("{turned} pairs of a head vector of {head_dim} that turn");
+            return wrong(what, found, "at least one, and at most all");
+        }
+        let mut frequencies = inverse_frequencies(rope, head_dim).into_iter().take(turned);
+        if let Some(bad) = frequencies.find(|number| !is_sound(*number)) {
             let found = format!("inverse frequency {bad} of base {}", rope.theta);
             return wrong(what, found, "finite frequencies above 0");
         }

@@ -76,6 +76,7 @@ fn geometry(context: u32) -> Geometry {
         context,
         native_dtype: "f16".to_owned(),
         recurrent_layers: Vec::new(),
+        attention_layers: Vec::new(),
     }
 }
 

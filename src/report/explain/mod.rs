@@ -158,6 +158,16 @@ fn recipe(certificate: &Certificate) -> Section {
             memory.sink_bytes
         ));
     }
+    if let Some(kept) = &memory.kept {
+        sentences.push(format!(
+            "Layers with a window keep their last tokens only: once these are full, a token takes {} \
+             bytes more instead of {}, and the windows hold {} bytes instead of {}.",
+            kept.bytes_per_token,
+            kept.native_bytes_per_token,
+            kept.window_bytes,
+            kept.native_window_bytes
+        ));
+    }
     let worker = &certificate.worker;
     sentences.push(format!(
         "It was run by worker {} ({}, {}).",

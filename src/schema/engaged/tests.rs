@@ -27,6 +27,7 @@ fn geometry(layers: u32, kv_heads: u32, head_dim: u32) -> Geometry {
         context: 4096,
         native_dtype: "f16".to_owned(),
         recurrent_layers: Vec::new(),
+        attention_layers: Vec::new(),
     }
 }
 
@@ -148,6 +149,70 @@ proptest! {
             prop_assert!(lack.starts_with(&place), "{}", lack);
         }
     }
+}
+
+/// Layer 1 has three heads of 4 elements and keeps 2 tokens; all 6 that were stored count.
+#[test]
+fn layers_that_differ_are_told_by_their_own_heads() {
+    let recipe = Recipe::parse("AD").unwrap();
+    let mut geometry = geometry(2, 2, 8);
+    let kind = |layer, kv_heads, head_dim, window| crate::schema::AttentionLayers {
+        layers: vec![layer],
+        kv_heads,
+        head_dim,
+        window,
+    };
+    geometry.attention_layers = vec![kind(0, 2, 8, None), kind(1, 3, 4, Some(2))];
+    let side = |bytes, elements, scale| ComponentTotals {
+        bytes,
+        elements,
+        saturated: 0,
+        changed: if scale { 1 } else { 0 },
+        scale_min: scale.then_some(0.5),
+        scale_max: scale.then_some(0.5),
+    };
+    let layer = |k, v| KvTotals { k, v };
+    let layers = [
+        layer(side(192, 96, false), side(6 * 2 * 12, 96, true)),
+        layer(side(144, 72, false), side(6 * 3 * 8, 72, true)),
+    ];
+    let engaged = (0..)
+        .zip(layers.clone())
+        .map(|(layer, totals)| LayerEngagement {
+            layer,
+            k: totals.k,
+            v: totals.v,
+        });
+    let engagement = Engagement {
+        schema: ENGAGEMENT_SCHEMA.to_owned(),
+        recipe: recipe.spec(),
+        probe_tokens: 6,
+        layers: engaged.collect(),
+        totals: None,
+        unit_scales: false,
+        differs_from_native: true,
+        queries: None,
+    };
+    let storage = ExpectedStorage::new(&recipe, &geometry, None);
+    assert_eq!(storage.probe_lack(&engagement), None);
+    let mut kv = layers[0].clone();
+    kv.merge(&layers[1]);
+    let mut record = Record {
+        prompt_tokens: 4,
+        output_tokens: Some(3),
+        kv: Some(kv),
+        ..Record::default()
+    };
+    assert_eq!(storage.record_lack(&record), None);
+    // What is kept of six tokens is not what was stored.
+    let kept = record.kv.as_mut().unwrap();
+    (kept.k.bytes, kept.k.elements) = (192 + 48, 96 + 24);
+    assert!(
+        storage
+            .record_lack(&record)
+            .unwrap()
+            .contains("expected 168")
+    );
 }
 
 #[test]

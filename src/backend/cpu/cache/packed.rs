@@ -6,8 +6,9 @@
 
 use pulp::Simd;
 
+use super::PAGE;
 use super::plane::{HeadOf, PlaneShape};
-use super::{PAGE, Tally};
+use super::pool::Tally;
 use crate::backend::cpu::widen;
 use crate::backend::storage::Side;
 use crate::recipe::int4::{self, Parameters};

@@ -4,8 +4,9 @@
 use half::{bf16, f16};
 use pulp::Simd;
 
+use super::PAGE;
 use super::packed::Packed;
-use super::{PAGE, Tally};
+use super::pool::Tally;
 use crate::backend::CacheLayer;
 use crate::backend::cpu::widen;
 use crate::backend::storage::{Side, Storage};

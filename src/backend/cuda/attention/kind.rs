@@ -1,5 +1,7 @@
 //! What attention is compiled for, and the compiled kernels.
 
+mod tiles;
+
 use cudarc::driver::{CudaFunction, CudaModule};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,9 +10,9 @@ use crate::backend::BackendError;
 use crate::backend::cuda::compile::Unit;
 use crate::backend::cuda::device::{Device, Purpose, launch};
 use crate::backend::cuda::functions::Source;
-use crate::backend::cuda::plan::Job;
 use crate::backend::storage::Storage;
 use crate::recipe::{ByteFormat, GroupSize, NativeDtype};
+use tiles::{Many, Tiles};
 
 /// Tokens of attention's tiles.
 const TILE: usize = 64;
@@ -22,14 +24,8 @@ pub const FEW_THREADS: u32 = 128;
 pub const PROMPT_ROWS: usize = 128;
 /// Threads of a block of `prompt`: two warpgroups compute, one copies.
 pub const PROMPT_THREADS: u32 = 384;
-/// Bytes of the stored scales of a tile.
-const STORED_SCALES_BYTES: usize = 2 * TILE * 4;
 /// Bytes of the scales of a tile.
 const SCALES_BYTES: usize = 3 * TILE * 4;
-/// Bytes of the addresses of a span's pages.
-const ADDRESSES_BYTES: usize = 1024 / 16 * 8;
-/// Bytes of a job.
-const JOB_BYTES: usize = size_of::<Job>();
 
 /// Class of stored elements that kernels are compiled for, numbered as in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,12 +92,8 @@ pub struct AttentionFunctions {
     pub few_shared: usize,
     /// Blocks of `few` that the device runs at a time.
     pub few_resident: u32,
-    /// Blocks of `many_warps` times 16 query rows.
-    pub many: CudaFunction,
-    /// Shared memory of a block of `many`.
-    pub many_shared: usize,
-    /// Warps of a block of `many`.
-    pub many_warps: usize,
+    /// Larger blocks; `None` where those of 16 query rows have to do.
+    pub many: Option<ManyFunction>,
     /// Blocks of [`PROMPT_ROWS`] query rows over all of their spans, in place of `many`; `None`
     /// where the device lacks their instructions, or these round differently.
     pub prompt: Option<CudaFunction>,
@@ -111,11 +103,23 @@ pub struct AttentionFunctions {
     pub merge: CudaFunction,
 }
 
+/// Blocks of several times 16 query rows.
+pub struct ManyFunction {
+    /// The kernel.
+    pub function: CudaFunction,
+    /// Shared memory of a block.
+    pub shared: usize,
+    /// Query rows of a block.
+    pub rows: usize,
+    /// Threads of a block.
+    pub threads: u32,
+}
+
 /// Source of attention of a kind, and what its launches follow.
 pub struct AttentionUnit {
     /// What is compiled.
     pub unit: Unit,
-    many_warps: usize,
+    tiles: Tiles,
     hopper: bool,
 }
 
@@ -126,15 +130,17 @@ impl AttentionUnit {
     /// [`BackendError::Unsupported`] where this device's blocks have too little shared memory.
     pub fn new(device: &Device, source: Source, kind: AttentionKind) -> Result<Self, BackendError> {
         let limit = device.shared_limit();
-        let many_warps = match source {
-            Source::Compiler => many_warps(kind, limit),
-            Source::Embedded => embedded_warps(kind).filter(|&warps| fits(kind, warps, limit)),
+        let tiles = match source {
+            Source::Compiler => Tiles::new(kind, limit),
+            Source::Embedded => Tiles::embedded(kind)
+                .into_iter()
+                .find(|t| t.fit(kind, limit)),
         };
-        let many_warps = many_warps.ok_or_else(|| {
+        let tiles = tiles.ok_or_else(|| {
             BackendError::Unsupported(format!(
                 "head_dim {}: attention needs {} bytes of shared memory, a block of {} has {limit}",
                 kind.head_dim,
-                many_shared(kind, 2).max(few_shared(kind)),
+                Tiles::least_bytes(kind),
                 device.name(),
             ))
         })?;
@@ -143,8 +149,8 @@ impl AttentionUnit {
             && has_prompt(kind, device.capability())
             && prompt_shared(kind.head_dim) <= limit;
         Ok(AttentionUnit {
-            unit: unit(kind, many_warps, hopper),
-            many_warps,
+            unit: unit(kind, tiles, hopper),
+            tiles,
             hopper,
         })
     }
@@ -161,12 +167,19 @@ impl AttentionFunctions {
         of: &AttentionUnit,
         binary: Vec<u8>,
     ) -> Result<Self, BackendError> {
-        let &AttentionUnit {
-            many_warps, hopper, ..
-        } = of;
+        let &AttentionUnit { tiles, hopper, .. } = of;
         let prompt_shared = prompt_shared(kind.head_dim);
         let module = device.load(binary)?;
-        let (few_shared, many_shared) = (few_shared(kind), many_shared(kind, many_warps));
+        let few_shared = tiles.few.few_shared(kind);
+        let many = |many: Many| {
+            let shared = many.shared(kind);
+            Ok(ManyFunction {
+                function: device.function(&module, "attend_many", shared)?,
+                shared,
+                rows: many.rows(),
+                threads: many.threads(kind),
+            })
+        };
         let prompt = match hopper && round_alike(device, &module)? {
             true => Some(device.function(&module, "attend_prompt", prompt_shared)?),
             false => None,
@@ -176,9 +189,7 @@ impl AttentionFunctions {
             few_resident: device.resident(&few, FEW_THREADS, few_shared)?,
             few,
             few_shared,
-            many: device.function(&module, "attend_many", many_shared)?,
-            many_shared,
-            many_warps,
+            many: tiles.many.map(many).transpose()?,
             prompt,
             prompt_shared,
             merge: device.function(&module, "merge_spans", 0)?,
@@ -187,7 +198,7 @@ impl AttentionFunctions {
 }
 
 /// Source and definitions of a kind.
-fn unit(kind: AttentionKind, many_warps: usize, hopper: bool) -> Unit {
+fn unit(kind: AttentionKind, tiles: Tiles, hopper: bool) -> Unit {
     let mut defines = vec![
         format!("HD={}", kind.head_dim),
         format!("BF16={}", u8::from(kind.native == NativeDtype::Bf16)),
@@ -195,8 +206,8 @@ fn unit(kind: AttentionKind, many_warps: usize, hopper: bool) -> Unit {
         format!("K_CLASS={}", kind.stored[0] as i32),
         format!("V_CLASS={}", kind.stored[1] as i32),
         format!("SINK={}", u8::from(kind.sink)),
-        format!("DOWN_MANY={many_warps}"),
     ];
+    defines.extend(tiles.defines());
     if hopper {
         defines.push(format!("PROMPT_SHARED={}", prompt_shared(kind.head_dim)));
     }
@@ -223,73 +234,6 @@ fn round_alike(device: &Rc<Device>, module: &Arc<CudaModule>) -> Result<bool, Ba
     Ok(differing.read::<u32>(1)? == [0])
 }
 
-/// Bytes of a row of a tile of operands: padded, so that rows fall on different banks.
-fn operand_row(kind: AttentionKind) -> usize {
-    (kind.head_dim.next_multiple_of(16) + 8) * 2
-}
-
-/// Bytes of a row of one-byte elements, likewise.
-fn byte_row(kind: AttentionKind) -> usize {
-    let width = kind.head_dim.next_multiple_of(16);
-    if (width / 16).is_multiple_of(2) {
-        width + 16
-    } else {
-        width
-    }
-}
-
-/// Bytes of a row of elements that are staged, as they are copied.
-fn raw_row(kind: AttentionKind, class: Class) -> usize {
-    let width = kind.head_dim;
-    let bytes = match class {
-        Class::Native => 2 * width,
-        Class::Float8 | Class::Integer8 => width,
-        Class::Integer4 => width / 2 + width / 32 * 4,
-        Class::Integer4Wide => width / 2 + width / 64 * 4,
-    };
-    bytes.next_multiple_of(16)
-}
-
-fn parts(kind: AttentionKind) -> usize {
-    1 + usize::from(kind.exact)
-}
-
-/// Two tiles as stored, one of operands where elements are staged, queries and weights (where queries stay in registers, weights take their
-/// place), largest scores, scales of two tiles, addresses of two spans, four jobs.
-fn few_shared(kind: AttentionKind) -> usize {
-    let side = |class| match class {
-        Class::Native => 2 * operand_row(kind),
-        _ if kind.stages(class) => 2 * raw_row(kind, class) + operand_row(kind),
-        _ => 2 * byte_row(kind),
-    };
-    let tiles = TILE * kind.stored.map(side).iter().sum::<usize>();
-    let (queries, weights) = (operand_row(kind), (TILE + 8) * 2);
-    let both = match kind.head_dim <= 128 {
-        true => queries.max(weights),
-        false => queries + weights,
-    };
-    tiles
-        + parts(kind) * WARP_ROWS * both
-        + 4 * WARP_ROWS * 4
-        + 2 * STORED_SCALES_BYTES
-        + 2 * ADDRESSES_BYTES
-        + 4 * JOB_BYTES
-}
-
-/// Queries, two tiles per side (as stored where they are bytes, and then a widened one), scales,
-/// addresses.
-fn many_shared(kind: AttentionKind, warps: usize) -> usize {
-    let side = |class| match class {
-        Class::Native => 2 * TILE * operand_row(kind),
-        _ if kind.stages(class) => TILE * (2 * raw_row(kind, class) + operand_row(kind)),
-        _ => TILE * (2 * byte_row(kind) + operand_row(kind)),
-    };
-    parts(kind) * WARP_ROWS * warps * operand_row(kind)
-        + kind.stored.map(side).iter().sum::<usize>()
-        + SCALES_BYTES
-        + ADDRESSES_BYTES
-}
-
 /// Three stages of a tile, queries, sums of earlier spans, scales and barriers; the kernel checks
 /// it against its own sizes when it is compiled.
 fn prompt_shared(head_dim: usize) -> usize {
@@ -297,24 +241,6 @@ fn prompt_shared(head_dim: usize) -> usize {
     let stages = 3 * (2 * operands + SCALES_BYTES + 16);
     // Swizzled tiles begin at multiples of 1,024 bytes.
     1024 + stages + 2 * operands + PROMPT_ROWS * head_dim * 4
-}
-
-fn fits(kind: AttentionKind, warps: usize, limit: usize) -> bool {
-    many_shared(kind, warps).max(few_shared(kind)) <= limit
-}
-
-/// The most warps, up to 8, whose block fits.
-fn many_warps(kind: AttentionKind, limit: usize) -> Option<usize> {
-    let most = if kind.head_dim > 128 { 4 } else { 8 };
-    [8, 4, 2]
-        .into_iter()
-        .filter(|warps| *warps <= most)
-        .find(|&warps| fits(kind, warps, limit))
-}
-
-/// Warps of embedded kernels: what fits blocks of compute capability 8.6, or else of 8.0.
-fn embedded_warps(kind: AttentionKind) -> Option<usize> {
-    many_warps(kind, 99 << 10).or_else(|| many_warps(kind, 163 << 10))
 }
 
 /// What attention is compiled from for embedding: native and 8-bit float elements.
@@ -332,7 +258,8 @@ pub fn embedded_units(head_dims: &[usize]) -> Vec<Unit> {
                         stored,
                         sink: false,
                     };
-                    units.extend(embedded_warps(kind).map(|warps| unit(kind, warps, false)));
+                    let variants = Tiles::embedded(kind).into_iter();
+                    units.extend(variants.map(|tiles| unit(kind, tiles, false)));
                 }
             }
         }
@@ -342,31 +269,3 @@ pub fn embedded_units(head_dims: &[usize]) -> Vec<Unit> {
 
 #[cfg(test)]
 pub mod testing;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kind(head_dim: usize, exact: bool) -> AttentionKind {
-        AttentionKind {
-            head_dim,
-            native: NativeDtype::F16,
-            exact,
-            stored: [Class::Native; 2],
-            sink: false,
-        }
-    }
-
-    #[test]
-    fn blocks_shrink_to_what_fits() {
-        let (hopper, ampere, ada) = (227 << 10, 163 << 10, 99 << 10);
-        assert_eq!(many_warps(kind(128, false), hopper), Some(8));
-        assert_eq!(many_warps(kind(128, true), hopper), Some(8));
-        assert_eq!(many_warps(kind(256, false), hopper), Some(4));
-        assert_eq!(many_warps(kind(256, false), ampere), Some(2));
-        assert_eq!(many_warps(kind(128, false), ada), Some(4));
-        assert_eq!(many_warps(kind(256, false), ada), None);
-        assert_eq!(many_warps(kind(8, true), ada), Some(8));
-        assert!(prompt_shared(128) <= hopper);
-    }
-}

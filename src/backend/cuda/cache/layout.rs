@@ -1,7 +1,10 @@
 //! Where the components of each layer lie in a page.
 
+use std::ops::Range;
+
 use super::PAGE;
 use crate::backend::cuda::tensor::Format;
+use crate::backend::pages::LayerKind;
 use crate::backend::storage::Storage;
 use crate::backend::{BackendError, CacheLayer};
 use crate::recipe::GroupSize;
@@ -22,16 +25,36 @@ pub struct SideLayout {
     sink: u32,
 }
 
+impl SideLayout {
+    /// Bytes of a page that hold inline scales of `kv_heads` heads.
+    pub fn scale_bytes(&self, kv_heads: usize) -> Range<usize> {
+        let first = self.scales as usize;
+        let vectors = if self.dynamic == 0 {
+            0
+        } else {
+            kv_heads * PAGE
+        };
+        first..first + vectors * size_of::<f32>()
+    }
+}
+
 /// Where each component of each layer lies, and the bytes of what they lie in.
 pub struct Layout {
-    /// Keys and values per layer.
+    /// Keys and values per layer, in pages of the layer's kind.
     pub sides: Vec<[SideLayout; 2]>,
-    /// Bytes of a page's elements and scales.
-    pub stored: usize,
-    /// Bytes of a page's counters.
-    pub counts: usize,
+    /// By kind.
+    pub kinds: Vec<PageBytes>,
     /// Bytes of a slot's first tokens.
     pub sink: usize,
+}
+
+/// Sizes of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageBytes {
+    /// Bytes of elements and scales.
+    pub stored: usize,
+    /// Bytes of counters.
+    pub counts: usize,
 }
 
 /// Number of a storage's format in the kernels.
@@ -43,9 +66,12 @@ fn number(storage: Storage) -> i32 {
     }
 }
 
+/// The widest heads that this worker has kernels for.
+pub const LARGEST_HEAD_DIM: usize = 512;
+
 /// Whether this worker has kernels for heads of `dim` elements.
 pub fn has_head_dim(dim: usize) -> bool {
-    dim.is_multiple_of(8) && (8..=256).contains(&dim)
+    dim.is_multiple_of(8) && (8..=LARGEST_HEAD_DIM).contains(&dim)
 }
 
 /// Checks that kernels hold the head vectors of every layer.
@@ -58,21 +84,29 @@ pub fn check_layers(layers: &[CacheLayer]) -> Result<(), BackendError> {
     match head_dims.find(|&dim| !has_head_dim(dim)) {
         None => Ok(()),
         Some(head_dim) => Err(BackendError::Unsupported(format!(
-            "head_dim {head_dim}: the cuda worker has multiples of 8 up to 256"
+            "head_dim {head_dim}: the cuda worker has multiples of 8 up to {LARGEST_HEAD_DIM}"
         ))),
     }
 }
 
-/// Lays out a page, and `sink_tokens` native tokens of a slot.
-pub fn lay_out(storages: &[[Storage; 2]], layers: &[CacheLayer], sink_tokens: usize) -> Layout {
-    let (mut stored, mut counts, mut sink) = (0, 0, 0);
+/// Lays out a page of every kind, and `sink_tokens` native tokens of a slot.
+pub fn lay_out(
+    storages: &[[Storage; 2]],
+    layers: &[CacheLayer],
+    kinds: &[LayerKind],
+    sink_tokens: usize,
+) -> Layout {
+    let mut sizes = vec![PageBytes::default(); kinds.len()];
+    let mut sink = 0;
     let take = |from: &mut usize, bytes: usize| {
         let first = *from;
         *from += bytes;
         u32::try_from(first).expect("pages below 4 GiB")
     };
     let mut sides = Vec::with_capacity(storages.len());
-    for (layer, shape) in storages.iter().zip(layers) {
+    for (at, (layer, shape)) in storages.iter().zip(layers).enumerate() {
+        let kind = kinds.iter().position(|kind| kind.layers.contains(&at));
+        let PageBytes { stored, counts } = &mut sizes[kind.unwrap_or_default()];
         let CacheLayer {
             kv_heads, head_dim, ..
         } = *shape;
@@ -83,7 +117,7 @@ pub fn lay_out(storages: &[[Storage; 2]], layers: &[CacheLayer], sink_tokens: us
                 Storage::Fixed(..) | Storage::Dynamic(..) => head_dim,
                 Storage::Grouped(size, _) => size.stored_bytes(head_dim as u64) as usize,
             };
-            take(&mut stored, vectors * bytes)
+            take(stored, vectors * bytes)
         });
         let mut side = |which: usize| {
             let (dynamic, scale) = match layer[which] {
@@ -98,8 +132,8 @@ pub fn lay_out(storages: &[[Storage; 2]], layers: &[CacheLayer], sink_tokens: us
                 dynamic: i32::from(dynamic),
                 scale,
                 elements: elements[which],
-                scales: take(&mut stored, if dynamic { vectors * 4 } else { 0 }),
-                counts: take(&mut counts, if quantised { vectors * 4 } else { 0 }),
+                scales: take(stored, if dynamic { vectors * 4 } else { 0 }),
+                counts: take(counts, if quantised { vectors * 4 } else { 0 }),
                 sink: take(&mut sink, 2 * first_tokens * kv_heads * head_dim),
             }
         };
@@ -107,8 +141,7 @@ pub fn lay_out(storages: &[[Storage; 2]], layers: &[CacheLayer], sink_tokens: us
     }
     Layout {
         sides,
-        stored,
-        counts,
+        kinds: sizes,
         sink,
     }
 }
@@ -124,7 +157,7 @@ mod tests {
     use crate::schema::LayerAbsmax;
 
     const LAYERS: usize = 3;
-    const HEAD_DIMS: [usize; 5] = [24, 64, 96, 128, 256];
+    const HEAD_DIMS: [usize; 6] = [24, 64, 96, 128, 256, 512];
     const KV_HEADS: [usize; 5] = [1, 2, 5, 8, 10];
 
     /// Every pair of formats and scale policies, and a recipe that skips layers.
@@ -152,11 +185,13 @@ mod tests {
             native: NativeDtype::Bf16,
             slots: 1,
             slot_tokens: PAGE,
+            pass_tokens: PAGE,
             recipe: recipe.clone(),
             absmax: Some(vec![LayerAbsmax { k: 3.0, v: 2.0 }; LAYERS]),
         };
         let storages = storage::of_layers(&layout).unwrap();
-        lay_out(&storages, &layout.layers, recipe.sink as usize)
+        let kinds = LayerKind::of(&layout);
+        lay_out(&storages, &layout.layers, &kinds, recipe.sink as usize)
     }
 
     #[test]
@@ -179,7 +214,7 @@ mod tests {
             let groups = groups.iter().map(|text| Recipe::parse(text).unwrap());
             for recipe in recipes().into_iter().chain(groups) {
                 let found = laid_out(&recipe, kv_heads, head_dim);
-                let (sides, stored) = (&found.sides, found.stored as u64);
+                let (sides, stored) = (&found.sides, found.kinds[0].stored as u64);
                 assert_eq!(found.sink as u64, sink_bytes(&recipe, &shape));
                 let place = format!("{} at {kv_heads} heads of {head_dim}", recipe.name);
                 let per_token = bytes_per_token(&recipe, &shape);
@@ -193,8 +228,8 @@ mod tests {
                 pages += 1;
             }
         }
-        // Of five widths three are whole groups of 64, one of 32.
-        assert_eq!(pages, 25 * 50 + 5 * (3 * 2 + 1));
+        // Of six widths four are whole groups of 64, one of 32.
+        assert_eq!(pages, 30 * 50 + 5 * (4 * 2 + 1));
     }
 
     #[test]
@@ -205,7 +240,7 @@ mod tests {
                 for kv_heads in KV_HEADS {
                     let bytes = |recipe| {
                         let found = laid_out(recipe, kv_heads, head_dim);
-                        (found.stored, found.counts)
+                        found.kinds
                     };
                     assert_eq!(bytes(&a), bytes(&r), "{kv_heads} heads of {head_dim}");
                 }

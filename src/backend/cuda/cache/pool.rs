@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use std::ops::Range;
+
 use crate::backend::BackendError;
 use crate::backend::cuda::device::{Buffer, Device, Purpose};
 
@@ -12,9 +14,9 @@ const SLAB_BYTES: usize = 256 << 20;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Stored elements and scales of all layers.
+    /// Stored elements and scales of the kind's layers.
     pub stored: u64,
-    /// Counters of all layers; 0 where none are kept.
+    /// Their counters; 0 where none are kept.
     pub counts: u64,
 }
 
@@ -45,6 +47,8 @@ pub struct Pool {
     slabs: Vec<[Buffer; 2]>,
     free: Vec<Page>,
     pages: usize,
+    /// Zeros under scales of 1.
+    stand_in: Option<Buffer>,
 }
 
 /// Pages of a slab that is not cut short.
@@ -53,14 +57,39 @@ pub fn slab_pages(stored: usize) -> usize {
 }
 
 impl Pool {
-    /// A pool without pages.
-    pub fn new(device: &Rc<Device>, shape: PoolShape) -> Self {
-        Pool {
+    /// A pool without pages; where some will be given back, with a page to stand in for them, whose
+    /// scales lie in `scales`.
+    ///
+    /// # Errors
+    /// [`BackendError::Device`] where memory is out.
+    pub fn new(
+        device: &Rc<Device>,
+        shape: PoolShape,
+        scales: Option<Vec<Range<usize>>>,
+    ) -> Result<Self, BackendError> {
+        let stand_in = scales.map(|scales| {
+            let mut page = vec![0_u8; shape.stored];
+            for range in scales {
+                let (scales, _) = page[range].as_chunks_mut();
+                scales.fill(1.0_f32.to_le_bytes());
+            }
+            device.upload(&page, Purpose::Staging)
+        });
+        Ok(Pool {
             device: Rc::clone(device),
             shape,
             slabs: Vec::new(),
             free: Vec::new(),
             pages: 0,
+            stand_in: stand_in.transpose()?,
+        })
+    }
+
+    /// What attention reads in the place of a page that was given back.
+    pub fn stand_in(&self) -> Page {
+        Page {
+            stored: self.stand_in.as_ref().map_or(0, Buffer::pointer),
+            counts: 0,
         }
     }
 
@@ -80,11 +109,6 @@ impl Pool {
     /// Takes a page back.
     pub fn give(&mut self, page: Page) {
         self.free.push(page);
-    }
-
-    /// Pages that exist.
-    pub fn pages(&self) -> usize {
-        self.pages
     }
 
     fn grow(&mut self) -> Result<(), BackendError> {

@@ -15,8 +15,10 @@ impl CudaCache {
     ) -> Result<[Vec<f32>; 2], BackendError> {
         use crate::recipe::float8;
         use crate::recipe::int4::Parameters;
-        let page = self.slots[slot].pages[token / PAGE];
-        let bytes = self.pool.read(page)?;
+        let kind = self.kept.kind_of(layer);
+        let page = self.kept.run(kind, slot).get(token / PAGE);
+        let page = page.expect("a page that is kept");
+        let bytes = self.pools[kind].read(page)?;
         let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
         let width = self.layers[layer].head_dim;
         let side = |which: usize| {

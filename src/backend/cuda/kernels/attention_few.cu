@@ -3,8 +3,14 @@
 // the elements. Elements are read as they are stored and widened on their way to the tensor cores.
 // Blocks stay and take rows and heads in turns: while one turn's last tile is computed, the first tile
 // of the next is under way, and the addresses of the turn after that.
-
-#define FEW_STAGES 2
+//
+// Tiles that a block holds as they are stored (HELD_FEW): two of each side, so that whole tiles are copied
+// ahead; where these do not fit, one of each side (ONE_EACH), so that one side is copied while the other
+// is computed; or one for both in turns (IN_TURNS). Operands of what is staged then take turns as well.
+#define TWO_EACH 2
+#define ONE_EACH 1
+#define IN_TURNS 0
+#define FEW_STAGES (HELD_FEW == TWO_EACH ? 2 : 1)
 // Blocks that should share a multiprocessor: more hide each other's waits, as long as registers
 // suffice.
 #define FEW_BLOCKS (EXACT || HD > 128 ? 1 : K_BYTES && V_BYTES ? 4 : 3)
@@ -22,6 +28,8 @@
 #define WEIGHTS_BEHIND (KEPT ? 0 : STRIDE)
 #define BOTH (!KEPT ? STRIDE + WEIGHTS : STRIDE > WEIGHTS ? STRIDE : WEIGHTS)
 #define GROUPS (HDP / 16)                                      // 16 elements each
+// Loops over long vectors are unrolled in part: whole, they hold more addresses than there are registers.
+#define UNROLLED(times) (HD > 256 ? times : 256)
 
 DEV void load_matrices(u32 r[4], const void* p) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -48,7 +56,7 @@ template <int THREADS, int WIDTH, int ROW> DEV void fetch(const u64* pages, u32 
   const int PIECE = WIDTH % 8 ? 4 : WIDTH % 16 ? 8 : 16, PIECES = WIDTH / PIECE;  // per token
   const int COUNT = TILE * PIECES;
   int thread = threadIdx.x;
-#pragma unroll
+#pragma unroll UNROLLED(4)
   for (int j = 0; j < (COUNT + THREADS - 1) / THREADS; j++) {
     int i = j * THREADS + thread, token = i / PIECES, c = i % PIECES;
     if (COUNT % THREADS != 0 && i >= COUNT) break;
@@ -100,8 +108,13 @@ template <int THREADS, int CLASS, bool VALUES> DEV void stage(const Attention& a
   }
 }
 
-#define FEW_TILE (TILE * (K_COPIED + V_COPIED))
+#define FEW_VALUES (HELD_FEW == IN_TURNS ? 0 : TILE * K_COPIED)   // where values lie behind keys
+#define FEW_TILE (HELD_FEW == IN_TURNS ? TILE * (K_COPIED > V_COPIED ? K_COPIED : V_COPIED) : TILE * (K_COPIED + V_COPIED))
 #define FEW_STAGED (TILE * STRIDE * 2)
+#define FEW_STAGED_VALUES (K_STAGED && HELD_FEW == TWO_EACH ? FEW_STAGED : 0)
+#define FEW_STAGED_ALL (K_STAGED || V_STAGED ? FEW_STAGED_VALUES + FEW_STAGED : 0)
+#define FEW_SCALES 2                                           // tiles whose scales are held
+static_assert(HELD_FEW != IN_TURNS || HD == HDP, "zeros behind vectors that lie in turns");
 
 // Scales of a tile as they are stored.
 struct FewScales { float key[TILE], value[TILE]; };
@@ -143,11 +156,11 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
   extern __shared__ uint4 memory[];
   char* tiles = (char*)memory;                                        // [FEW_STAGES] of keys, then values
   char* staged = tiles + FEW_STAGES * FEW_TILE;                       // operands of keys, then values, that are staged
-  char* queries = staged + (K_STAGED + V_STAGED) * FEW_STAGED;        // [PARTS][ROWS][STRIDE] halves
+  char* queries = staged + FEW_STAGED_ALL;                            // [PARTS][ROWS][STRIDE] halves
   char* weights_at = queries + PARTS * ROWS * WEIGHTS_BEHIND * 2;     // [PARTS][ROWS][WEIGHTS] halves
   float* tops = (float*)(queries + PARTS * ROWS * BOTH * 2);          // [4][ROWS], largest scores, at the end weights
-  FewScales* scales = (FewScales*)(tops + 4 * ROWS);                  // [FEW_STAGES]
-  u64* addresses = (u64*)(scales + FEW_STAGES);                       // [2][SPAN / PAGE]
+  FewScales* scales = (FewScales*)(tops + 4 * ROWS);                  // [FEW_SCALES]
+  u64* addresses = (u64*)(scales + FEW_SCALES);                       // [2][SPAN / PAGE]
   Job* jobs = (Job*)(addresses + 2 * (SPAN / PAGE));                  // [4]
 
   int thread = threadIdx.x, across = thread >> 5, lane = thread & 31, group = a.heads / a.kv_heads;
@@ -155,26 +168,31 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
   float key_unit = a.factor * unscaled(a.k);
   // Nothing reads what no copy wrote. Without these stores the compiler (NVRTC 13.0, sm_90) keeps more
   // in registers and spills up to 52 bytes a thread in the loop over tiles, with them 0 to 8.
-  for (int i = thread; i < FEW_STAGES * 2 * TILE; i += THREADS) ((float*)scales)[i] = 1.f;
+  for (int i = thread; i < FEW_SCALES * 2 * TILE; i += THREADS) ((float*)scales)[i] = 1.f;
   if (HD < HDP)
     for (int i = thread; i < FEW_STAGES * TILE; i += THREADS) {
       char* tile = tiles + i / TILE * FEW_TILE;
       for (int d = HD; d < HDP; d++) {
         if (K_BYTES) tile[i % TILE * K_ROW + d] = 0;
         else if (!K_STAGED) ((u16*)(tile + i % TILE * K_ROW))[d] = 0;
-        if (V_BYTES) tile[TILE * K_COPIED + i % TILE * V_ROW + d] = 0;
-        else if (!V_STAGED) ((u16*)(tile + TILE * K_COPIED + i % TILE * V_ROW))[d] = 0;
+        if (V_BYTES) tile[FEW_VALUES + i % TILE * V_ROW + d] = 0;
+        else if (!V_STAGED) ((u16*)(tile + FEW_VALUES + i % TILE * V_ROW))[d] = 0;
       }
     }
   // Tiles and turns that this block began; tiles, scales and addresses take two places in turns.
   u32 begun = 0, turns = 0;
+  auto start_values = [&](const FewTurn& t, int tile, u32 at, const u64* pages) {
+    char* to = tiles + at % FEW_STAGES * FEW_TILE + FEW_VALUES;
+    fetch<THREADS, WIDTH_OF(V_CLASS), V_COPIED>(pages + tile * (TILE / PAGE), a.v.elements, t.head, t.token0 + tile * TILE, t.last, to);
+  };
+  // Keys, scales, and values that have room beside those of the tile before.
   auto start = [&](const FewTurn& t, int tile, u32 at, const u64* pages) {
     char* to = tiles + at % FEW_STAGES * FEW_TILE;
     const u64* from = pages + tile * (TILE / PAGE);
     int token0 = t.token0 + tile * TILE;
     fetch<THREADS, WIDTH_OF(K_CLASS), K_COPIED>(from, a.k.elements, t.head, token0, t.last, to);
-    fetch<THREADS, WIDTH_OF(V_CLASS), V_COPIED>(from, a.v.elements, t.head, token0, t.last, to + TILE * K_COPIED);
-    if (changing_keys || changing_values) fetch_scales(a, from, t.head, token0, t.last, scales + at % FEW_STAGES);
+    if (HELD_FEW == TWO_EACH) start_values(t, tile, at, pages);
+    if (changing_keys || changing_values) fetch_scales(a, from, t.head, token0, t.last, scales + at % FEW_SCALES);
   };
   int turn = blockIdx.x, all = job_count * a.kv_heads;
   fetch_job(a, turn, jobs);
@@ -228,27 +246,35 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
       copies_wait();
       __syncthreads();
       u64* pages = addresses + (turns & 1) * (SPAN / PAGE);
-      if (tile + 1 < count) {
-        start(own, tile + 1, begun + 1, pages);
-      } else if (has_next) {
-        start(few_turn(a, jobs[(turns + 1) % 4], turn + gridDim.x), 0, begun + 1, addresses + (~turns & 1) * (SPAN / PAGE));
-        if (has_after) fetch_addresses(a, jobs[(turns + 2) % 4], pages);
+      auto start_next = [&] {
+        if (tile + 1 < count) {
+          start(own, tile + 1, begun + 1, pages);
+        } else if (has_next) {
+          start(few_turn(a, jobs[(turns + 1) % 4], turn + gridDim.x), 0, begun + 1, addresses + (~turns & 1) * (SPAN / PAGE));
+          if (has_after) fetch_addresses(a, jobs[(turns + 2) % 4], pages);
+        }
+        copies_end();
+      };
+      if (HELD_FEW == TWO_EACH) {
+        start_next();
+      } else if (HELD_FEW == ONE_EACH) {
+        start_values(own, tile, begun, pages);
+        copies_end();
       }
-      copies_end();
       const char* keys = tiles + begun % FEW_STAGES * FEW_TILE;
-      const char* values = keys + TILE * K_COPIED;
+      const char* values = keys + FEW_VALUES;
       int first = token0 + tile * TILE;
       if (K_STAGED) {
         stage<THREADS, K_CLASS, false>(a, a.k, job.slot, head, first, last, keys, staged);
         keys = staged;
       }
-      if (V_STAGED) {
-        char* to = staged + K_STAGED * FEW_STAGED;
-        stage<THREADS, V_CLASS, true>(a, a.v, job.slot, head, first, last, values, to);
-        values = to;
-      }
-      if (K_STAGED || V_STAGED) __syncthreads();
-      const FewScales* of_tile = scales + begun % FEW_STAGES;
+      auto stage_values = [&] {
+        stage<THREADS, V_CLASS, true>(a, a.v, job.slot, head, first, last, values, staged + FEW_STAGED_VALUES);
+        values = staged + FEW_STAGED_VALUES;
+      };
+      if (V_STAGED && HELD_FEW == TWO_EACH) stage_values();
+      if (K_STAGED || (V_STAGED && HELD_FEW == TWO_EACH)) __syncthreads();
+      const FewScales* of_tile = scales + begun % FEW_SCALES;
       int live = last - token0 - tile * TILE;                           // last token of the tile that is stored
 
       // Scores of tokens 16 * across on.
@@ -259,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
       if (across * 16 <= live) {
 #pragma unroll
         for (int part = PARTS - 1; part >= 0; part--)
-#pragma unroll
+#pragma unroll UNROLLED(4)
           for (int kk = 0; kk < GROUPS; kk += 2) {
             u32 b[2][4];                                                  // [kk, kk + 1][two of each 8 tokens]
             if (K_BYTES) {
@@ -366,7 +392,19 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
           sums[i][j][0] *= correct0; sums[i][j][1] *= correct0;
           sums[i][j][2] *= correct1; sums[i][j][3] *= correct1;
         }
+      if (HELD_FEW == IN_TURNS) {
+        start_values(own, tile, begun, pages);
+        copies_end();
+      }
+      if (HELD_FEW != TWO_EACH) {
+        copies_wait();
+        if (V_STAGED) {
+          __syncthreads();
+          stage_values();
+        }
+      }
       __syncthreads();
+      if (HELD_FEW == ONE_EACH) start_next();
 
 #pragma unroll
       for (int ks = 0; ks < 4; ks += 2) {
@@ -406,6 +444,10 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
             multiply(sums[i][1], w[0][m], b[m][2], b[m][3]);
           }
         }
+      }
+      if (HELD_FEW == IN_TURNS) {
+        __syncthreads();
+        start_next();
       }
     }
 

@@ -1,9 +1,21 @@
-// Blocks of 16 * DOWN_MANY query rows of one key/value head over one span, a warp for each 16: prompts.
+// Blocks of 16 * DOWN_MANY query rows of one key/value head over one span, a warp for each 16, or SHARES warps
+// that sum a share of the elements each: prompts. HELD_MANY says which tiles a block holds, as in blocks of few
+// rows; where it is less than two of each side, operands of sides that are not native take turns in one tile.
 
+#if DOWN_MANY > 0
+#define SHARES (HD > 256 ? 2 : 1)
+#define OWN_GROUPS ((GROUPS + SHARES - 1) / SHARES)            // groups of elements of a warp
 #define TILE_BYTES (TILE * STRIDE * 2)
 #define K_RAW (TILE * K_COPIED)
 #define V_RAW (TILE * V_COPIED)
 #define SIDE_BYTES(stored, raw) ((stored) ? 2 * (raw) + TILE_BYTES : 2 * TILE_BYTES)  // two raw tiles and a widened one, or two
+#define ANY_STORED (K_CLASS != NATIVE || V_CLASS != NATIVE)
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+// Where values lie behind keys, and what follows behind values.
+#define MANY_VALUES (HELD_MANY == TWO_EACH ? SIDE_BYTES(K_CLASS != NATIVE, K_RAW) : HELD_MANY == ONE_EACH ? K_RAW : 0)
+#define MANY_TILES (HELD_MANY == TWO_EACH ? MANY_VALUES + SIDE_BYTES(V_CLASS != NATIVE, V_RAW) : \
+  (HELD_MANY == ONE_EACH ? K_RAW + V_RAW : LARGER(K_RAW, V_RAW)) + (ANY_STORED ? TILE_BYTES : 0))
+static_assert(HELD_MANY != IN_TURNS || HD == HDP, "zeros behind vectors that lie in turns");
 // Blocks that should share a multiprocessor: more hide each other's waits, as long as registers
 // suffice.
 #define MANY_BLOCKS (HD <= 128 && !EXACT ? 2 : 1)
@@ -22,19 +34,22 @@ template <int THREADS, bool KEYS> DEV void convert(int format, const char* raw, 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend_many(Attention a) {
-  const int THREADS = 32 * DOWN_MANY, SCALES = (2 * TILE + THREADS - 1) / THREADS, ROWS = 16 * DOWN_MANY;
+extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY * SHARES, MANY_BLOCKS) attend_many(Attention a) {
+  const int THREADS = 32 * DOWN_MANY * SHARES, SCALES = (2 * TILE + THREADS - 1) / THREADS, ROWS = 16 * DOWN_MANY;
   extern __shared__ uint4 memory[];
   char* queries = (char*)memory;                              // [PARTS][ROWS][STRIDE] halves
   char* keys = queries + PARTS * ROWS * STRIDE * 2;
-  char* values = keys + SIDE_BYTES(K_CLASS != NATIVE, K_RAW);
-  Scales* scales = (Scales*)(values + SIDE_BYTES(V_CLASS != NATIVE, V_RAW));
+  char* values = keys + MANY_VALUES;
+  Scales* scales = (Scales*)(keys + MANY_TILES);
+  // Operands of sides that are not native.
+  char* wide_keys = HELD_MANY == TWO_EACH ? keys + 2 * K_RAW : keys + MANY_TILES - TILE_BYTES;
+  char* wide_values = HELD_MANY == TWO_EACH ? values + 2 * V_RAW : wide_keys;
   u64* addresses = (u64*)(scales + 1);                        // [SPAN / PAGE]
 
   const Job job = a.jobs[blockIdx.x];
   int head = blockIdx.y, group = a.heads / a.kv_heads, last = job.last;
   const Page* pages = a.table + (i64)job.slot * a.max_pages;
-  int thread = threadIdx.x, down = thread >> 5, lane = thread & 31;
+  int thread = threadIdx.x, down = (thread >> 5) / SHARES, share = (thread >> 5) % SHARES, lane = thread & 31;
   bool changing = keys_change(a) || values_change(a);
   int token0 = first_token(job), end = last / TILE + 1, most = (job.span + 1) * TILES;
   int count = (end < most ? end : most) - token0 / TILE;
@@ -42,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
   for (int i = thread; i < count * (TILE / PAGE); i += THREADS)
     addresses[i] = token0 + i * PAGE <= last ? pages[token0 / PAGE + i].stored : 0;
   if (HD < HDP)
-    for (int i = thread; i < 2 * TILE; i += THREADS)
+    for (int i = thread; i < (HELD_MANY == TWO_EACH ? 2 : 1) * TILE; i += THREADS)
       for (int d = HD; d < HDP; d++) {
         if (K_BYTES) keys[i * BYTE_STRIDE + d] = 0;
         else if (!K_STAGED) ((u16*)keys)[i * STRIDE + d] = 0;
@@ -50,14 +65,18 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
         else if (!V_STAGED) ((u16*)values)[i * STRIDE + d] = 0;
       }
   __syncthreads();
+  auto place = [&](int tile) { return HELD_MANY == TWO_EACH ? tile & 1 : 0; };
+  auto start_values = [&](int tile) {
+    fetch<THREADS, WIDTH_OF(V_CLASS), V_COPIED>(addresses + tile * (TILE / PAGE), a.v.elements, head, token0 + tile * TILE, last, values + place(tile) * V_RAW);
+    copies_end();
+  };
+  // Keys, and values that have room beside those of the tile before.
   auto start = [&](int tile) {
-    int stage = tile & 1;
-    const u64* from = addresses + tile * (TILE / PAGE);
-    fetch<THREADS, WIDTH_OF(K_CLASS), K_COPIED>(from, a.k.elements, head, token0 + tile * TILE, last, keys + stage * K_RAW);
-    fetch<THREADS, WIDTH_OF(V_CLASS), V_COPIED>(from, a.v.elements, head, token0 + tile * TILE, last, values + stage * V_RAW);
+    fetch<THREADS, WIDTH_OF(K_CLASS), K_COPIED>(addresses + tile * (TILE / PAGE), a.k.elements, head, token0 + tile * TILE, last, keys + place(tile) * K_RAW);
+    if (HELD_MANY == TWO_EACH) start_values(tile);
+    else copies_end();
   };
   start(0);
-  copies_end();
   // A block may have fewer threads than a tile has scales.
   float scale_read[SCALES];
   auto read_scales = [&](int tile) {
@@ -76,28 +95,31 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
   int member0 = row0 / group, member1 = row1 / group;
   int see0 = member0 < job.members ? a.rows[a.members[job.first + member0]].y : last;
   int see1 = member1 < job.members ? a.rows[a.members[job.first + member1]].y : last;
-  float sums[GROUPS][2][4];
+  float sums[OWN_GROUPS][2][4];
 #pragma unroll
-  for (int i = 0; i < GROUPS; i++)
+  for (int i = 0; i < OWN_GROUPS; i++)
 #pragma unroll
     for (int j = 0; j < 8; j++) sums[i][j >> 2][j & 3] = 0.f;
   float largest0 = LOWEST, largest1 = LOWEST, weights0[4] = {0.f, 0.f, 0.f, 0.f}, weights1[4] = {0.f, 0.f, 0.f, 0.f};
 
   for (int tile = 0; tile < count; tile++) {
-    int turn = tile & 1;
     copies_wait();
     __syncthreads();
-    if (tile + 1 < count) {
-      start(tile + 1);
-      copies_end();
-    }
-    const char* tile_keys = keys + (K_CLASS != NATIVE ? 2 * K_RAW : turn * TILE_BYTES);
-    const char* tile_values = values + (V_CLASS != NATIVE ? 2 * V_RAW : turn * TILE_BYTES);
+    if (HELD_MANY == ONE_EACH) start_values(tile);
+    else if (HELD_MANY == TWO_EACH && tile + 1 < count) start(tile + 1);
+    const char* raw_keys = keys + place(tile) * K_RAW;
+    const char* raw_values = values + place(tile) * V_RAW;
+    const char* tile_keys = K_CLASS != NATIVE ? wide_keys : raw_keys;
+    const char* tile_values = V_CLASS != NATIVE ? wide_values : raw_values;
     int first = token0 + tile * TILE;
-    if (K_BYTES) convert<THREADS, true>(a.k.format, keys + turn * K_RAW, keys + 2 * K_RAW);
-    if (V_BYTES) convert<THREADS, false>(a.v.format, values + turn * V_RAW, values + 2 * V_RAW);
-    if (K_STAGED) stage<THREADS, K_CLASS, false>(a, a.k, job.slot, head, first, last, keys + turn * K_RAW, keys + 2 * K_RAW);
-    if (V_STAGED) stage<THREADS, V_CLASS, true>(a, a.v, job.slot, head, first, last, values + turn * V_RAW, values + 2 * V_RAW);
+    auto widen_side = [&] {
+      if (V_BYTES) convert<THREADS, false>(a.v.format, raw_values, wide_values);
+      if (V_STAGED) stage<THREADS, V_CLASS, true>(a, a.v, job.slot, head, first, last, raw_values, wide_values);
+    };
+    if (K_BYTES) convert<THREADS, true>(a.k.format, raw_keys, wide_keys);
+    if (HELD_MANY == TWO_EACH && V_BYTES) widen_side();
+    if (K_STAGED) stage<THREADS, K_CLASS, false>(a, a.k, job.slot, head, first, last, raw_keys, wide_keys);
+    if (HELD_MANY == TWO_EACH && V_STAGED) widen_side();
     if (changing) {
 #pragma unroll
       for (int i = 0; i < SCALES; i++)
@@ -113,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
       for (int j = 0; j < 4; j++) s[n][j] = 0.f;
 #pragma unroll
     for (int part = PARTS - 1; part >= 0; part--)
-#pragma unroll
+#pragma unroll UNROLLED(8)
       for (int kk = 0; kk < GROUPS; kk++) {
         u32 q[4], k[4];
         load_matrices(q, queries + ((part * ROWS + down * 16 + (lane & 15)) * STRIDE + kk * 16 + (lane >> 4) * 8) * 2);
@@ -161,12 +183,23 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
         weights1[n / 2] = fmaf(s[n][j + 2], inverse, weights1[n / 2]);
       }
 #pragma unroll
-    for (int i = 0; i < GROUPS; i++)
+    for (int i = 0; i < OWN_GROUPS; i++)
 #pragma unroll
       for (int j = 0; j < 2; j++) {
         sums[i][j][0] *= correct0; sums[i][j][1] *= correct0;
         sums[i][j][2] *= correct1; sums[i][j][3] *= correct1;
       }
+    if (HELD_MANY != TWO_EACH) {
+      __syncthreads();                                          // all have read keys
+      if (HELD_MANY == IN_TURNS) start_values(tile);
+      copies_wait();
+      __syncthreads();
+      if (HELD_MANY == ONE_EACH && tile + 1 < count) start(tile + 1);
+      if (V_CLASS != NATIVE) {
+        widen_side();
+        __syncthreads();
+      }
+    }
 #pragma unroll
     for (int ks = 0; ks < 4; ks++) {
       u32 w[PARTS][4];
@@ -177,9 +210,11 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
         if (EXACT) w[PARTS - 1][j] = to_rest(p[0], p[1], w[0][j]);
       }
 #pragma unroll
-      for (int i = 0; i < GROUPS; i++) {
+      for (int i = 0; i < OWN_GROUPS; i++) {
+        int g = i * SHARES + share;
+        if (GROUPS % SHARES != 0 && g >= GROUPS) continue;
         u32 v[4];
-        load_transposed(v, tile_values + ((ks * 16 + (lane & 15)) * STRIDE + i * 16 + (lane >> 4) * 8) * 2);
+        load_transposed(v, tile_values + ((ks * 16 + (lane & 15)) * STRIDE + g * 16 + (lane >> 4) * 8) * 2);
         if (EXACT) {
           multiply(sums[i][0], w[PARTS - 1], v[0], v[1]);
           multiply(sums[i][1], w[PARTS - 1], v[2], v[3]);
@@ -189,7 +224,8 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
       }
     }
     // Scales and widened tiles are about to be replaced.
-    if (changing) __syncthreads();
+    if (changing || HELD_MANY == IN_TURNS) __syncthreads();
+    if (HELD_MANY == IN_TURNS && tile + 1 < count) start(tile + 1);
   }
 
   float sum0 = lanes_sum(weights0[0]), sum1 = lanes_sum(weights1[0]);
@@ -207,17 +243,17 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
     if (!whole) {
       i64 at = ((i64)(job.long_row + member) * a.heads + q_head) * a.spans + job.span;
       to = at * HD;
-      if ((lane & 3) == 0) {
+      if (share == 0 && (lane & 3) == 0) {
         float2 l;
         l.x = side ? largest1 : largest0; l.y = weights;
         a.partial_sums[at] = l;
       }
     }
 #pragma unroll
-    for (int i = 0; i < GROUPS; i++)
+    for (int i = 0; i < OWN_GROUPS; i++)
 #pragma unroll
       for (int j = 0; j < 2; j++) {
-        int d = i * 16 + j * 8 + (lane & 3) * 2;
+        int d = (i * SHARES + share) * 16 + j * 8 + (lane & 3) * 2;
         float x = sums[i][j][side * 2], y = sums[i][j][side * 2 + 1];
         if (d >= HD) continue;
         if (whole) {
@@ -230,3 +266,4 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY, MANY_BLOCKS) attend
       }
   }
 }
+#endif

@@ -27,7 +27,7 @@ typedef long long i64;
 #define PAGE 16
 #define NEG_INF (__int_as_float(0xff800000))
 
-// Where a slot's page lies: stored elements and scales of all layers, and counters of all layers.
+// Where a slot's page of one kind of layers lies: their stored elements and scales, and their counters.
 struct Page { u64 stored; u64 counts; };
 
 // One component of one layer: number format, whether every vector has its own scale, the fixed

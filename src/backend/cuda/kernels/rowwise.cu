@@ -80,6 +80,12 @@ KERNEL(256) scale(float* x, float factor, i64 elements) {
   if (i < elements) x[i] *= factor;
 }
 
+// x = cap * tanh(x / cap).
+KERNEL(256) soft_cap(float* x, float cap, i64 elements) {
+  i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (i < elements) x[i] = cap * tanhf(x[i] / cap);
+}
+
 // rms_norm in place over `vectors` head vectors of `width`; a warp each.
 KERNEL(256) rms_norm_heads(float* x, const float* weight, float eps, i64 vectors, int width) {
   i64 vector = (i64)blockIdx.x * 8 + (threadIdx.x >> 5);

@@ -1,4 +1,4 @@
-// Writing keys and values into pages, and reading back what a slot holds. The conversion rules are
+// Writing keys and values into pages, and reading back what a slot stored. The conversion rules are
 // those of recipe::int4 and recipe::float8: byte = convert(x / scale) to nearest even, saturating; value =
 // decode(byte) * scale; scale = absmax / largest, 1 for a zero vector, never subnormal.
 
@@ -67,7 +67,8 @@ struct Store {
 // neighbouring elements (x[i][0], x[i][1]) and two others (x[i][2], x[i][3]), which rotary turns
 // against each other where p < `turned`: elements p and p + turned. The others follow in the same
 // way behind those, so that all p below half a vector make up the whole. Zeros where p lies beyond.
-// One suffices up to 128 elements, two up to 256.
+// One suffices up to 128 elements, two up to 256, four up to 512: kernels of these are apart, as they take
+// more registers and shared memory.
 template <int COUNT> struct HeadVector { float x[COUNT][4]; };
 
 // The places of a lane's pairs; `turned`, an even number, is half of the elements that are rotated.
@@ -150,7 +151,7 @@ DEV u32 store_groups(const Store& s, int format, const float* x, u8* to, int lan
 }
 
 // A head vector in shared memory, element after element; a row per warp of a block.
-template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, float (*rows)[256], int half, int turned, int lane) {
+template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, float (*rows)[COUNT > 2 ? 512 : 256], int half, int turned, int lane) {
   float* to = rows[threadIdx.x >> 5];
   __syncwarp();
 #pragma unroll
@@ -164,7 +165,7 @@ template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, 
 
 // Stores a head vector of one side (0: keys, 1: values).
 template <int COUNT> DEV void store_vector(const Store& s, int which, int row, int head, int lane, const HeadVector<COUNT>& v) {
-  __shared__ float rows[8][256];
+  __shared__ float rows[8][COUNT > 2 ? 512 : 256];
   const Side side = which ? s.side[1] : s.side[0];  // an index would move both to memory
   int2 place = s.rows[row];
   Page page = s.table[(i64)place.x * s.max_pages + place.y / PAGE];
@@ -249,15 +250,14 @@ template <int COUNT> DEV void round_vector(int format, HeadVector<COUNT>& v) {
   }
 }
 
-// Passes head vectors through a one-byte format, in place. A warp per head vector.
-KERNEL(256) round_queries(float* x, i64 vectors, int head_dim, int format) {
+template <int COUNT> DEV void round_vectors(float* x, i64 vectors, int head_dim, int format) {
   i64 item = (i64)blockIdx.x * 8 + (threadIdx.x >> 5);
   int lane = threadIdx.x & 31, half = head_dim / 2;
   if (item >= vectors) return;
-  HeadVector<2> v = load_vector<2>(x, FORMAT_F32, item * head_dim, half, half, lane);
+  HeadVector<COUNT> v = load_vector<COUNT>(x, FORMAT_F32, item * head_dim, half, half, lane);
   round_vector(format, v);
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < COUNT; i++) {
     int p = 2 * lane + 64 * i;
     if (p >= half) continue;
     put2(x, FORMAT_F32, item * head_dim + p, v.x[i][0], v.x[i][1]);
@@ -265,26 +265,34 @@ KERNEL(256) round_queries(float* x, i64 vectors, int head_dim, int format) {
   }
 }
 
-// A warp per head vector; grid: (row, side, head) / 8.
-KERNEL(256) store(Store s) {
+// Passes head vectors through a one-byte format, in place. A warp per head vector.
+KERNEL(256) round_queries(float* x, i64 vectors, int head_dim, int format) { round_vectors<2>(x, vectors, head_dim, format); }
+KERNEL(256) round_queries_wide(float* x, i64 vectors, int head_dim, int format) { round_vectors<4>(x, vectors, head_dim, format); }
+
+template <int COUNT> DEV void store_heads(const Store& s) {
   i64 item = (i64)blockIdx.x * 8 + (threadIdx.x >> 5);
   int lane = threadIdx.x & 31, head = (int)(item % s.kv_heads);
   item /= s.kv_heads;
   int which = (int)(item & 1), row = (int)(item >> 1);
   if (row >= s.row_count) return;
   i64 at = ((i64)row * s.kv_heads + head) * s.head_dim;
-  store_vector<2>(s, which, row, head, lane, load_vector<2>(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, s.turned, lane));
+  store_vector<COUNT>(s, which, row, head, lane, load_vector<COUNT>(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, s.turned, lane));
 }
+// A warp per head vector; grid: (row, side, head) / 8.
+KERNEL(256) store(Store s) { store_heads<2>(s); }
+KERNEL(256) store_wide(Store s) { store_heads<4>(s); }
 
-// Queries, keys and values side by side, [rows, (heads + 2 * kv_heads) * head_dim] in `format`.
+// Queries, keys and values side by side, [rows, (heads + 2 * kv_heads) * head_dim] in `format`; without
+// values where keys are values.
 struct Heads {
   const void* packed; const float* bias;            // null for none
-  const float* q_norm; const float* k_norm;         // [head_dim], null for none
+  const float* q_norm; const float* k_norm; const float* v_norm;  // [head_dim], null for none
   const float* q_cos; const float* q_sin;           // [positions, turned], for queries
   const float* k_cos; const float* k_sin;           // and for keys
   void* q;                                          // [rows, heads * head_dim] in q_format
   int format, q_format, heads; float eps;
   int queries;                                      // one-byte format that queries pass through, or 0
+  int keys_are_values;                              // values are not packed: they are what keys were
   Store store;
 };
 
@@ -293,17 +301,16 @@ template <int COUNT> DEV void split_vector(const Heads& h, int format, int q_for
   int item = blockIdx.x * 8 + (threadIdx.x >> 5), row = item / across, head = item - row * across;
   if (row >= h.store.row_count) return;
   bool is_query = head < h.heads, is_value = head >= h.heads + h.store.kv_heads;
-  HeadVector<COUNT> v = load_vector<COUNT>(h.packed, format, (i64)item * dim, half, turned, lane);
+  // Where it is packed.
+  int place = is_value && h.keys_are_values ? head - h.store.kv_heads : head;
+  i64 first = (i64)row * (across - (h.keys_are_values ? h.store.kv_heads : 0)) + place;
+  HeadVector<COUNT> v = load_vector<COUNT>(h.packed, format, first * dim, half, turned, lane);
   if (h.bias) {
-    HeadVector<COUNT> b = load_vector<COUNT>(h.bias, FORMAT_F32, head * dim, half, turned, lane);
+    HeadVector<COUNT> b = load_vector<COUNT>(h.bias, FORMAT_F32, place * dim, half, turned, lane);
 #pragma unroll
     for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] += b.x[i >> 2][i & 3];
   }
-  if (is_value) {
-    store_vector(h.store, 1, row, head - h.heads - h.store.kv_heads, lane, v);
-    return;
-  }
-  const float* norm = is_query ? h.q_norm : h.k_norm;
+  const float* norm = is_query ? h.q_norm : is_value ? h.v_norm : h.k_norm;
   if (norm) {
     float sum = 0.f;
 #pragma unroll
@@ -312,6 +319,10 @@ template <int COUNT> DEV void split_vector(const Heads& h, int format, int q_for
     HeadVector<COUNT> w = load_vector<COUNT>(norm, FORMAT_F32, 0, half, turned, lane);
 #pragma unroll
     for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] = v.x[i >> 2][i & 3] * inverse * w.x[i >> 2][i & 3];
+  }
+  if (is_value) {
+    store_vector(h.store, 1, row, head - h.heads - h.store.kv_heads, lane, v);
+    return;
   }
   i64 angle = (i64)h.store.rows[row].y * turned;
   const float* cos = is_query ? h.q_cos : h.k_cos;
@@ -352,20 +363,65 @@ KERNEL(256) split_heads(Heads h) {
   else if (alike && h.format == FORMAT_BF16) split_vector<1>(h, FORMAT_BF16, FORMAT_BF16);
   else split_vector<1>(h, h.format, h.q_format);
 }
+KERNEL(256) split_heads_wide(Heads h) { split_vector<4>(h, h.format, h.q_format); }
+
+// Counters, extremes of dynamic scales and the largest element of one side of one layer.
+struct Totals { u64 saturated; u64 changed; float scale_min; float scale_max; float absmax; float unused; };
 
 struct Slot {
-  const Page* table;      // the slot's pages
+  const Page* table;      // the slot's pages of the first kind
+  i64 per_kind;           // from there to those of the next one
+  const int* kinds;       // [layers]
   const Side* sides;      // [layers][2]
-  const int* tokens;      // [layers]
+  const int2* tokens;     // [layers], first position that is kept, and tokens that were stored
   const int2* shapes;     // [layers], heads and elements per head vector
+  const Totals* past;     // [layers][2], of pages that were given back; null for none
   u64 sink;               // the slot's first tokens
   int native, sink_tokens;
 };
 
-struct Totals { u64 saturated; u64 changed; float scale_min; float scale_max; };
-
 DEV void atomic_min(float* to, float x) { atomicMin((int*)to, __float_as_int(x)); }
 DEV void atomic_max(float* to, float x) { atomicMax((int*)to, __float_as_int(x)); }
+
+// Counters of a quantised vector: changed elements, above them saturated ones. Its scales enter the
+// extremes.
+DEV u64 count_vector(const Side& side, const Page& page, int vector, int head_dim, float* low, float* high) {
+  u32 count = ((const u32*)(page.counts + side.counts))[vector];
+  if (side.format >= FORMAT_INT4) {
+    const u8* from = (const u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, head_dim);
+    for (int g = 0; g < head_dim / group_of(side.format); g++) {
+      float scale = f16_to_f32((u16)((const u32*)(from + head_dim / 2))[g]);
+      atomic_min(low, scale);
+      atomic_max(high, scale);
+    }
+  } else if (side.dynamic) {
+    float scale = ((const float*)(page.stored + side.scales))[vector];
+    if (scale < 0.f) scale = 1.f;
+    atomic_min(low, scale);
+    atomic_max(high, scale);
+  }
+  return (u64)(count & 0xffffu) | (u64)(count >> 16) << 32;
+}
+
+// Magnitude of element d of a head of a stored token, decoded; `sink` are the slot's first tokens.
+DEV float magnitude_of(const Side& side, const Page& page, u64 sink, int sink_tokens, int native, int position, int2 shape, int head, int d) {
+  int vector = head * PAGE + position % PAGE;
+  i64 at = (i64)vector * shape.y + d;
+  if (position < sink_tokens && side.format >= FORMAT_E4M3) {
+    const u16* from = (const u16*)(sink + side.sink) + ((i64)position * shape.x + head) * shape.y;
+    return fabsf(half_to_f32(native, from[d]));
+  }
+  if (side.format >= FORMAT_INT4) {
+    const u8* from = (const u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, shape.y);
+    u32 parameters = ((const u32*)(from + shape.y / 2))[d / group_of(side.format)];
+    u32 code = from[d / 2] >> d % 2 * 4 & 15;
+    float exact = int4_value(code, f16_to_f32((u16)parameters), f16_to_f32((u16)(parameters >> 16)));
+    return fabsf(half_to_f32(native, f32_to_half(native, exact)));
+  }
+  if (side.format < FORMAT_E4M3) return fabsf(half_to_f32(side.format, ((const u16*)(page.stored + side.elements))[at]));
+  float scale = side.dynamic ? ((const float*)(page.stored + side.scales))[vector] : side.scale;
+  return fabsf(decode(side.format, ((const u8*)(page.stored + side.elements))[at]) * scale);
+}
 
 // Counters and extremes of dynamic scales per layer and side; all are order-independent. Scales
 // are positive, so they order as integers do. grid: layers * 2.
@@ -375,36 +431,28 @@ KERNEL(256) slot_totals(Slot s, Totals* out) {
   if (threadIdx.x == 0) { saturated = 0; changed = 0; low = __int_as_float(0x7f800000); high = 0.f; }
   __syncthreads();
   const Side side = s.sides[blockIdx.x];
-  int kv_heads = s.shapes[blockIdx.x / 2].x, head_dim = s.shapes[blockIdx.x / 2].y;
-  i64 vectors = (i64)s.tokens[blockIdx.x / 2] * kv_heads;
+  int layer = blockIdx.x / 2, first = s.tokens[layer].x;
+  int2 shape = s.shapes[layer];
+  const Page* table = s.table + s.kinds[layer] * s.per_kind;
+  i64 vectors = (i64)(s.tokens[layer].y - first) * shape.x;
   u64 mine = 0;
   if (side.format >= FORMAT_E4M3)
     for (i64 i = threadIdx.x; i < vectors; i += 256) {
-      int position = (int)(i / kv_heads), vector = (int)(i % kv_heads) * PAGE + position % PAGE;
-      Page page = s.table[position / PAGE];
+      int position = first + (int)(i / shape.x), vector = (int)(i % shape.x) * PAGE + position % PAGE;
       if (position < s.sink_tokens) continue;
-      u32 count = ((const u32*)(page.counts + side.counts))[vector];
-      mine += (u64)(count & 0xffffu) | (u64)(count >> 16) << 32;
-      if (side.format >= FORMAT_INT4) {
-        const u8* from = (const u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, head_dim);
-        for (int g = 0; g < head_dim / group_of(side.format); g++) {
-          float scale = f16_to_f32((u16)((const u32*)(from + head_dim / 2))[g]);
-          atomic_min(&low, scale);
-          atomic_max(&high, scale);
-        }
-      } else if (side.dynamic) {
-        float scale = ((const float*)(page.stored + side.scales))[vector];
-        if (scale < 0.f) scale = 1.f;
-        atomic_min(&low, scale);
-        atomic_max(&high, scale);
-      }
+      mine += count_vector(side, table[position / PAGE], vector, shape.y, &low, &high);
     }
   atomicAdd(&changed, mine & 0xffffffffull);
   atomicAdd(&saturated, mine >> 32);
   __syncthreads();
   if (threadIdx.x == 0) {
     Totals t;
-    t.saturated = saturated; t.changed = changed; t.scale_min = low; t.scale_max = high;
+    t.saturated = saturated; t.changed = changed; t.scale_min = low; t.scale_max = high; t.absmax = 0.f; t.unused = 0.f;
+    if (s.past) {
+      Totals past = s.past[blockIdx.x];
+      t.saturated += past.saturated; t.changed += past.changed;
+      t.scale_min = fminf(t.scale_min, past.scale_min); t.scale_max = fmaxf(t.scale_max, past.scale_max);
+    }
     out[blockIdx.x] = t;
   }
 }
@@ -413,32 +461,63 @@ KERNEL(256) slot_totals(Slot s, Totals* out) {
 // grid: layers * 2, chunks of tokens.
 KERNEL(256) slot_absmax(Slot s, float* out) {
   const Side side = s.sides[blockIdx.x];
-  int tokens = s.tokens[blockIdx.x / 2], kv_heads = s.shapes[blockIdx.x / 2].x, head_dim = s.shapes[blockIdx.x / 2].y;
-  float largest = 0.f;
-  for (int position = blockIdx.y; position < tokens; position += gridDim.y) {
-    Page page = s.table[position / PAGE];
-    for (int i = threadIdx.x; i < kv_heads * head_dim; i += 256) {
-      int head = i / head_dim, d = i % head_dim, vector = head * PAGE + position % PAGE;
-      i64 at = (i64)vector * head_dim + d;
-      float x;
-      if (position < s.sink_tokens && side.format >= FORMAT_E4M3) {
-        const u16* from = (const u16*)(s.sink + side.sink) + ((i64)position * kv_heads + head) * head_dim;
-        x = half_to_f32(s.native, from[d]);
-      } else if (side.format >= FORMAT_INT4) {
-        const u8* from = (const u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, head_dim);
-        u32 parameters = ((const u32*)(from + head_dim / 2))[d / group_of(side.format)];
-        u32 code = from[d / 2] >> d % 2 * 4 & 15;
-        float exact = int4_value(code, f16_to_f32((u16)parameters), f16_to_f32((u16)(parameters >> 16)));
-        x = half_to_f32(s.native, f32_to_half(s.native, exact));
-      } else if (side.format < FORMAT_E4M3) {
-        x = half_to_f32(side.format, ((const u16*)(page.stored + side.elements))[at]);
-      } else {
-        float scale = side.dynamic ? ((const float*)(page.stored + side.scales))[vector] : side.scale;
-        x = decode(side.format, ((const u8*)(page.stored + side.elements))[at]) * scale;
-      }
-      largest = fmaxf(largest, fabsf(x));
-    }
+  int layer = blockIdx.x / 2, tokens = s.tokens[layer].y;
+  int2 shape = s.shapes[layer];
+  const Page* table = s.table + s.kinds[layer] * s.per_kind;
+  float largest = s.past && blockIdx.y == 0 ? s.past[blockIdx.x].absmax : 0.f;
+  for (int position = s.tokens[layer].x + blockIdx.y; position < tokens; position += gridDim.y) {
+    Page page = table[position / PAGE];
+    for (int i = threadIdx.x; i < shape.x * shape.y; i += 256)
+      largest = fmaxf(largest, magnitude_of(side, page, s.sink, s.sink_tokens, s.native, position, shape, i / shape.y, i % shape.y));
   }
   largest = warp_max(largest);
   if ((threadIdx.x & 31) == 0) atomic_max(&out[blockIdx.x], largest);
+}
+
+// A page that a slot gives back, and its first position.
+struct PastPage { Page page; int slot, first; };
+
+struct Past {
+  const PastPage* pages;
+  const int* layers;      // of the pages' kind
+  const Side* sides;      // [all layers][2]
+  const int2* shapes;     // [all layers]
+  Totals* past;           // [slots][all layers][2]
+  u64 sink, sink_bytes;   // [slots] of sink_bytes
+  int all_layers, native, sink_tokens;
+};
+
+// Adds full pages to what their slots gave back. grid: pages, layers of the kind * 2.
+KERNEL(256) sum_up_pages(Past p) {
+  __shared__ u64 saturated, changed;
+  __shared__ float low, high, largest;
+  if (threadIdx.x == 0) { saturated = 0; changed = 0; low = __int_as_float(0x7f800000); high = 0.f; largest = 0.f; }
+  __syncthreads();
+  const PastPage own = p.pages[blockIdx.x];
+  int layer = p.layers[blockIdx.y / 2], at = layer * 2 + (blockIdx.y & 1);
+  const Side side = p.sides[at];
+  int2 shape = p.shapes[layer];
+  u64 mine = 0;
+  if (side.format >= FORMAT_E4M3)
+    for (int vector = threadIdx.x; vector < shape.x * PAGE; vector += 256)
+      if (own.first + vector % PAGE >= p.sink_tokens) mine += count_vector(side, own.page, vector, shape.y, &low, &high);
+  atomicAdd(&changed, mine & 0xffffffffull);
+  atomicAdd(&saturated, mine >> 32);
+  u64 sink = p.sink + own.slot * p.sink_bytes;
+  float own_largest = 0.f;
+  for (int i = threadIdx.x; i < PAGE * shape.x * shape.y; i += 256) {
+    int token = i / (shape.x * shape.y), rest = i % (shape.x * shape.y);
+    own_largest = fmaxf(own_largest, magnitude_of(side, own.page, sink, p.sink_tokens, p.native, own.first + token, shape, rest / shape.y, rest % shape.y));
+  }
+  own_largest = warp_max(own_largest);
+  if ((threadIdx.x & 31) == 0) atomic_max(&largest, own_largest);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    Totals* to = p.past + (i64)own.slot * p.all_layers * 2 + at;
+    atomicAdd(&to->saturated, saturated);
+    atomicAdd(&to->changed, changed);
+    atomic_min(&to->scale_min, low);
+    atomic_max(&to->scale_max, high);
+    atomic_max(&to->absmax, largest);
+  }
 }

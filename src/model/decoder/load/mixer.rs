@@ -17,11 +17,11 @@ impl<B: Backend> Loader<'_, B> {
         let config = self.config;
         let hidden = config.hidden_size;
         let Projections { heads, .. } = Projections::new(config, layer);
-        let qk_norm = self.qk_norm(folder, layer)?;
+        let norms = self.head_norms(folder, layer)?;
         if !config.attention_gate {
             return Ok(Attention {
                 heads: self.projection(folder, &heads, hidden, config.qkv_bias)?,
-                qk_norm,
+                norms,
                 gate: None,
             });
         }
@@ -46,7 +46,7 @@ impl<B: Backend> Loader<'_, B> {
                 weight: self.fused(&name, weights, out)?,
                 bias: None,
             },
-            qk_norm,
+            norms,
             gate: Some(gate),
         })
     }

@@ -1,11 +1,11 @@
 //! Weights of gated MLPs and of mixtures of experts.
 
-use crate::backend::{Backend, BackendError, ExpertParts};
-use crate::model::tensors::{Norms, Projections};
+use crate::backend::{Backend, BackendError, ExpertParts, TensorData};
+use crate::model::tensors::{ExpertNames, Norms, Projections, beside};
 use crate::model::{ExpertsConfig, LayerConfig};
 
 use super::super::Output;
-use super::super::mlp::{Dense, Experts, Mlp};
+use super::super::mlp::{Both, Dense, Experts, Mlp};
 use super::{LoadError, Loader};
 
 impl<B: Backend> Loader<'_, B> {
@@ -15,54 +15,98 @@ impl<B: Backend> Loader<'_, B> {
         let hidden = config.hidden_size;
         let name = |part: &str| format!("model.layers.{index}.{part}");
         let norm = Norms::new(config).mlp_output;
-        let norm = norm.map(|part| self.norm(&name(part), hidden));
+        let norm = norm
+            .map(|part| self.norm(&name(part), hidden))
+            .transpose()?;
         let folder = name("mlp");
-        if let Some(shape) = layer.experts {
-            let norm = norm.transpose()?;
-            return Ok(Mlp::Experts(self.experts(&folder, shape, norm)?));
-        }
+        let experts = match layer.experts {
+            Some(shape) if !shape.beside_mlp => {
+                let experts = self.experts(index, shape)?;
+                return Ok(Mlp::Experts(experts, norm));
+            }
+            beside => beside,
+        };
         let Projections { gate_up, .. } = Projections::new(config, layer);
         let part = |parts: &[(&str, usize)], inner| {
             self.projection(&folder, parts, inner, config.mlp_bias)
         };
-        Ok(Mlp::Dense(Dense {
+        let (inner, outer) = match experts {
+            None => (norm, None),
+            Some(_) => (None, norm),
+        };
+        let dense = Dense {
             gate_up: part(&gate_up, hidden)?,
             down: Output {
                 projection: part(&[("down_proj", hidden)], config.intermediate_size)?,
-                norm: norm.transpose()?,
+                norm: inner,
             },
-        }))
+        };
+        let Some(shape) = experts else {
+            return Ok(Mlp::Dense(dense));
+        };
+        let what = || self.unsupported("experts beside an MLP without output norms".to_owned());
+        let both = self.both(index, dense, (shape, outer.ok_or_else(what)?))?;
+        Ok(Mlp::Both(Box::new(both)))
     }
 
-    /// Experts, whose tensors are named below `folder`.
-    fn experts(
+    /// An MLP and experts beside it.
+    fn both(
         &self,
-        folder: &str,
-        shape: ExpertsConfig,
-        norm: Option<B::Vector>,
-    ) -> Result<Experts<B>, LoadError> {
+        index: usize,
+        mlp: Dense<B>,
+        (shape, output): (ExpertsConfig, B::Vector),
+    ) -> Result<Both<B>, LoadError> {
+        let hidden = self.config.hidden_size;
+        let name = |part: &str| format!("model.layers.{index}.{part}");
+        // What its input is normed to, one factor after the other.
+        let root = 1.0 / (hidden as f32).sqrt();
+        let scale = name(beside::ROUTER_SCALE);
+        let scaled = self.weights.load(&scale, &[hidden])?.into_f32().into_iter();
+        let scaled = scaled.map(|x| x * root).collect();
+        let scales = name(beside::EXPERT_SCALES);
+        let of_experts = self.weights.load(&scales, &[shape.experts])?;
+        let vector = |tensor: String, data: TensorData| {
+            let vector = self.backend.vector(data);
+            vector.map_err(|source| LoadError::Backend { tensor, source })
+        };
+        let norm = |part: &str| self.norm(&name(part), hidden);
+        Ok(Both {
+            mlp,
+            mlp_output: norm(beside::MLP_OUTPUT)?,
+            router_norm: vector(scale, TensorData::F32(scaled))?,
+            expert_norm: norm(beside::EXPERT_NORM)?,
+            expert_output: norm(beside::EXPERT_OUTPUT)?,
+            scales: vector(scales, of_experts)?,
+            experts: self.experts(index, shape)?,
+            output,
+        })
+    }
+
+    /// The experts of layer number `index`.
+    fn experts(&self, index: usize, shape: ExpertsConfig) -> Result<Experts<B>, LoadError> {
         let (hidden, width) = (self.config.hidden_size, shape.intermediate_size);
-        let router = format!("{folder}.gate.weight");
-        self.refuse_unapplied(&format!("{folder}.gate.bias"))?;
+        let names = ExpertNames::new(shape);
+        let name = |part: &str| format!("model.layers.{index}.{part}");
+        let (router, folder) = (name(names.router), &name(names.folder));
+        self.refuse_unapplied(&format!("{router}.bias"))?;
         let all = |parts: &[&str], sides: [usize; 2]| {
             let mut weights = Vec::new();
             for expert in 0..shape.experts {
                 for part in parts {
-                    let name = format!("{folder}.experts.{expert}.{part}");
+                    let name = format!("{folder}.{expert}.{part}");
                     self.refuse_unapplied(&format!("{name}.bias"))?;
                     weights.push((format!("{name}.weight"), sides[0]));
                 }
             }
-            let name = format!("{folder}.experts.*.{}.weight", parts.join("+"));
+            let name = format!("{folder}.*.{}.weight", parts.join("+"));
             let shape = (shape.experts, [parts.len() * sides[0], sides[1]]);
             self.expert_weight(&name, &weights, shape)
         };
         Ok(Experts {
             shape,
-            router: self.weight(&router, shape.experts, hidden)?,
+            router: self.weight(&format!("{router}.weight"), shape.experts, hidden)?,
             gate_up: all(&["gate_proj", "up_proj"], [width, hidden])?,
             down: all(&["down_proj"], [hidden, width])?,
-            norm,
         })
     }
 

@@ -293,6 +293,7 @@ fn model() -> ModelIdentity {
             context: 64,
             native_dtype: "f16".to_owned(),
             recurrent_layers: Vec::new(),
+            attention_layers: Vec::new(),
         },
     }
 }

@@ -32,7 +32,7 @@ pub fn units(capability: (i32, i32), shared_limit: usize) -> Vec<Unit> {
             sink,
         });
     }
-    for head_dim in [24, 64, 96, 128, 256] {
+    for head_dim in [24, 64, 96, 128, 256, 512] {
         for native in [NativeDtype::F16, NativeDtype::Bf16] {
             for exact in [false, true] {
                 kinds.push(AttentionKind {
@@ -46,8 +46,8 @@ pub fn units(capability: (i32, i32), shared_limit: usize) -> Vec<Unit> {
         }
     }
     let of = |kind: AttentionKind| {
-        let warps = many_warps(kind, shared_limit)?;
-        Some(unit(kind, warps, has_prompt(kind, capability)))
+        let tiles = Tiles::new(kind, shared_limit)?;
+        Some(unit(kind, tiles, has_prompt(kind, capability)))
     };
     kinds.into_iter().filter_map(of).collect()
 }

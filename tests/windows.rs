@@ -1,0 +1,210 @@
+//! Engines over models of which some layers have a window: answers, likelihoods, counters and
+//! calibrations are those of a cache that keeps everything, and less memory is held.
+
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use kvassay::backend::Backend;
+use kvassay::backend::cpu::CpuBackend;
+use kvassay::backend::cuda::CudaBackend;
+use kvassay::engine::{
+    BatchLayout, Engine, GenerateRequest, Generation, LocalEngine, LocalSettings, Score,
+    ScoreRequest,
+};
+use kvassay::model::{Decoder, Family, LayerConfig, ModelConfig};
+use kvassay::recipe::{LayerState, PAGE_TOKENS, Recipe, growth_bytes, most_pages};
+use kvassay::schema::LayerAbsmax;
+use support::engines::{Log, Numbers, generate, identity, layout, score, setup};
+use support::models::{self, Noise};
+use support::oracle::Oracle;
+
+/// Longest sequences: many times every window.
+const CONTEXT: usize = 400;
+
+const WINDOWS: [Option<usize>; 4] = [Some(7), None, Some(40), Some(7)];
+
+const RECIPES: [&str; 4] = [
+    "native",
+    "SD",
+    "AF",
+    "k=int8,v=e5m2:fixed,sink=9,skip-layers=0",
+];
+
+fn config(windows: [Option<usize>; 4]) -> ModelConfig {
+    let base = models::config(Family::Qwen3);
+    let layer = |window| LayerConfig {
+        window,
+        ..base.layers[0]
+    };
+    ModelConfig {
+        layers: windows.map(layer).to_vec(),
+        context: CONTEXT,
+        ..base
+    }
+}
+
+fn engine<B: Backend>(
+    windows: [Option<usize>; 4],
+    backend: B,
+    layout: BatchLayout,
+) -> LocalEngine<B> {
+    let config = config(windows);
+    let weights = models::weights(&config, 21);
+    let decoder = Decoder::load(config.clone(), &weights, backend).unwrap();
+    let text = Box::new(Numbers { eos: vec![3] });
+    let settings = LocalSettings {
+        layout,
+        ..LocalSettings::default()
+    };
+    LocalEngine::from_decoder(decoder, text, identity(&config), settings).unwrap()
+}
+
+fn prompts() -> Vec<GenerateRequest> {
+    [120, 3, 40, 65, 17]
+        .into_iter()
+        .map(|length| GenerateRequest {
+            prompt_ids: Noise(length as u64 + 70).ids(length, 61),
+            max_new_tokens: 130,
+            draft: Vec::new(),
+            messages: Vec::new(),
+        })
+        .collect()
+}
+
+fn texts() -> Vec<ScoreRequest> {
+    [CONTEXT, 20, 250]
+        .into_iter()
+        .map(|length| ScoreRequest {
+            ids: Noise(length as u64).ids(length, 61),
+            targets: length as u32 - 1,
+        })
+        .collect()
+}
+
+fn calibrated<B: Backend>(backend: B, layout: BatchLayout) -> Vec<LayerAbsmax> {
+    let documents = [Noise(8).ids(CONTEXT - 5, 61), Noise(9).ids(100, 61)];
+    let mut log: Log<Score> = Log::new();
+    let mut engine = engine(WINDOWS, backend, layout);
+    engine.calibrate(&documents, 5, &mut log).unwrap()
+}
+
+fn answers(engine: &mut dyn Engine, requests: &[GenerateRequest]) -> Vec<Generation> {
+    let answers = generate(engine, requests);
+    answers.into_iter().map(Result::unwrap).collect()
+}
+
+/// Passes of whole sequences keep everything; chunks, single steps, drafts that are right or go wrong
+/// and other slots do not.
+fn nothing_changes<B: Backend>(backend: impl Fn() -> B) {
+    let scales = calibrated(backend(), layout(1, 1000));
+    for calibration in [layout(3, 11), layout(2, 64)] {
+        assert_eq!(calibrated(backend(), calibration), scales);
+    }
+    let mut engine = engine(WINDOWS, backend(), layout(1, 1000));
+    for recipe in RECIPES {
+        let mut open = |layout| engine.open_arm(&setup(recipe, &scales, layout)).unwrap();
+        let engaged = open(layout(1, 1000));
+        assert_eq!(open(layout(1, 5)), engaged, "{recipe}");
+        open(layout(1, 1000));
+        let scored = score(&mut engine, &texts());
+        let plain = answers(&mut engine, &prompts());
+        for (slots, chunk) in [(2, 3), (3, 17), (8, 64)] {
+            let setup = setup(recipe, &scales, layout(slots, chunk));
+            engine.open_arm(&setup).unwrap();
+            let what = format!("{recipe}, {slots} slots in chunks of {chunk}");
+            assert_eq!(score(&mut engine, &texts()), scored, "{what}");
+            // Its own answer, with every 50th token another one.
+            let drafted: Vec<GenerateRequest> = prompts()
+                .into_iter()
+                .zip(&plain)
+                .map(|(request, answer)| GenerateRequest {
+                    draft: (1..)
+                        .zip(&answer.ids)
+                        .map(|(at, &id)| if at % 50 == 0 { 60 - id } else { id })
+                        .collect(),
+                    ..request
+                })
+                .collect();
+            for requests in [prompts(), drafted] {
+                assert_eq!(answers(&mut engine, &requests), plain, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn windows_change_no_answer_on_the_cpu() {
+    nothing_changes(CpuBackend::new);
+}
+
+#[test]
+fn windows_change_no_answer_on_the_gpu() {
+    if CudaBackend::new(0).is_ok() {
+        nothing_changes(|| CudaBackend::new(0).unwrap());
+    }
+}
+
+/// The naive backend keeps every token.
+#[test]
+fn answers_are_those_of_a_backend_that_keeps_everything() {
+    let native = setup("native", &[], layout(2, 30));
+    let mut naive = engine(WINDOWS, Oracle::default(), layout(1, 30));
+    let mut cpu = engine(WINDOWS, CpuBackend::new(), layout(1, 30));
+    naive.open_arm(&native).unwrap();
+    cpu.open_arm(&native).unwrap();
+    let [a, b] = [
+        answers(&mut naive, &prompts()),
+        answers(&mut cpu, &prompts()),
+    ];
+    for (a, b) in a.iter().zip(&b) {
+        assert_eq!(a.ids, b.ids);
+        let (a, b) = (a.kv.as_ref().unwrap(), b.kv.as_ref().unwrap());
+        assert_eq!((a.k.bytes, a.v.elements), (b.k.bytes, b.v.elements));
+    }
+    let distinct: std::collections::BTreeSet<_> = a.iter().flat_map(|a| &a.ids).collect();
+    assert!(distinct.len() > 10, "a degenerate model tests little");
+}
+
+/// What an arm comes to hold, which is no more than its layers need.
+fn held<B: Backend>(windows: [Option<usize>; 4], backend: B, recipe: &str) -> u64 {
+    let mut engine = engine(windows, backend, layout(1, 8));
+    let scales = [LayerAbsmax { k: 4.0, v: 4.0 }; 4];
+    let (slots, chunk) = (3, 16);
+    engine
+        .open_arm(&setup(recipe, &scales, layout(slots, chunk)))
+        .unwrap();
+    let watch = engine.watch().unwrap();
+    let mut requests = texts();
+    requests.resize(6, texts()[0].clone());
+    score(&mut engine, &requests);
+    let held = watch.part().allocations.cache;
+    let recipe = Recipe::parse(recipe).unwrap();
+    let shape = config(windows).layers[0];
+    let mut most = 0;
+    for window in windows {
+        let layer = LayerState::Attention {
+            kv_heads: shape.kv_heads as u32,
+            head_dim: shape.head_dim as u32,
+            window: None,
+        };
+        let page = PAGE_TOKENS * growth_bytes(&recipe, &[layer]);
+        let window = window.map(|window| window as u64);
+        most += page * most_pages(window, slots as u64, CONTEXT as u64, chunk as u64);
+    }
+    assert!(held <= most, "{recipe:?}: {held} of {most}");
+    held
+}
+
+#[test]
+fn layers_with_a_window_hold_less() {
+    for recipe in ["native", "SD", "AF"] {
+        let bounded = held(WINDOWS, CpuBackend::new(), recipe);
+        let everything = held([None; 4], CpuBackend::new(), recipe);
+        assert!(bounded < everything * 2 / 5, "{bounded} of {everything}");
+        if let Ok(gpu) = CudaBackend::new(0) {
+            assert!(held(WINDOWS, gpu, recipe) < everything * 2 / 5);
+        }
+    }
+}
