@@ -15,7 +15,7 @@ use kvassay::engine::{
 };
 use kvassay::model::{Decoder, Family, LayerConfig, ModelConfig};
 use kvassay::recipe::{LayerState, PAGE_TOKENS, Recipe, growth_bytes, most_pages};
-use kvassay::schema::LayerAbsmax;
+use kvassay::schema::{AttentionLayers, LayerAbsmax};
 use support::engines::{Log, Numbers, generate, identity, layout, score, setup};
 use support::models::{self, Noise};
 use support::oracle::Oracle;
@@ -62,11 +62,11 @@ fn engine<B: Backend>(
 }
 
 fn prompts() -> Vec<GenerateRequest> {
-    [120, 3, 40, 65, 17]
+    [120, 3, 40]
         .into_iter()
         .map(|length| GenerateRequest {
             prompt_ids: Noise(length as u64 + 70).ids(length, 61),
-            max_new_tokens: 130,
+            max_new_tokens: 110,
             draft: Vec::new(),
             messages: Vec::new(),
         })
@@ -74,7 +74,7 @@ fn prompts() -> Vec<GenerateRequest> {
 }
 
 fn texts() -> Vec<ScoreRequest> {
-    [CONTEXT, 20, 250]
+    [CONTEXT, 20]
         .into_iter()
         .map(|length| ScoreRequest {
             ids: Noise(length as u64).ids(length, 61),
@@ -93,6 +93,24 @@ fn calibrated<B: Backend>(backend: B, layout: BatchLayout) -> Vec<LayerAbsmax> {
 fn answers(engine: &mut dyn Engine, requests: &[GenerateRequest]) -> Vec<Generation> {
     let answers = generate(engine, requests);
     answers.into_iter().map(Result::unwrap).collect()
+}
+
+#[test]
+fn manifests_say_what_layers_keep() {
+    let shape = config(WINDOWS).layers[0];
+    let kind = |layers: &[u32], window| AttentionLayers {
+        layers: layers.to_vec(),
+        kv_heads: shape.kv_heads as u32,
+        head_dim: shape.head_dim as u32,
+        window,
+    };
+    let expected = [
+        kind(&[0, 3], Some(7)),
+        kind(&[1], None),
+        kind(&[2], Some(40)),
+    ];
+    assert_eq!(config(WINDOWS).geometry().attention_layers, expected);
+    assert_eq!(config([None; 4]).geometry().attention_layers, []);
 }
 
 /// Passes of whole sequences keep everything; chunks, single steps, drafts that are right or go wrong

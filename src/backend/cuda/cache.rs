@@ -15,6 +15,7 @@
 mod layout;
 mod pool;
 mod room;
+mod table;
 mod totals;
 
 use std::ops::Range;
@@ -33,6 +34,7 @@ use layout::{Layout, check_layers, lay_out};
 pub use pool::Page;
 use pool::{Pool, PoolShape};
 pub use room::CacheRoom;
+use table::Table;
 use totals::Past;
 
 /// Physical cache of all layers and slots.
@@ -77,28 +79,6 @@ pub struct SinkPlace {
     pub tokens: i32,
 }
 
-/// Pages of all slots, `[kinds][slots][pages per slot]`, on both sides.
-struct Table {
-    pages: Vec<Page>,
-    slots: usize,
-    per_slot: usize,
-    device: Buffer,
-    changed: bool,
-}
-
-impl Table {
-    fn put(&mut self, (kind, slot, number): (usize, usize, usize), page: Page) {
-        self.pages[(kind * self.slots + slot) * self.per_slot + number] = page;
-        self.changed = true;
-    }
-
-    /// Address of a slot's pages of a kind.
-    fn address(&self, kind: usize, slot: usize) -> u64 {
-        let first = (kind * self.slots + slot) * self.per_slot;
-        self.device.pointer() + (first * size_of::<Page>()) as u64
-    }
-}
-
 impl CudaCache {
     /// An empty cache; pages are allocated when tokens need them.
     ///
@@ -116,8 +96,6 @@ impl CudaCache {
         let shapes: Vec<[i32; 2]> = shapes
             .map(|layer| [int(layer.kv_heads), int(layer.head_dim)])
             .collect();
-        let per_slot = layout.slot_tokens.div_ceil(PAGE);
-        let pages = vec![Page::default(); kinds.len() * layout.slots * per_slot];
         let pools = kept.kinds().iter().zip(&kinds).map(|(kind, bytes)| {
             let shape = PoolShape {
                 stored: bytes.stored,
@@ -136,13 +114,7 @@ impl CudaCache {
             states: States::new(device, layout)?,
             device_sides: device.upload(&sides, Purpose::Staging)?,
             device_shapes: device.upload(&shapes, Purpose::Staging)?,
-            table: Table {
-                device: device.upload(&pages, Purpose::Staging)?,
-                pages,
-                slots: layout.slots,
-                per_slot,
-                changed: false,
-            },
+            table: Table::new(device, kinds.len(), layout)?,
             pools: pools.collect::<Result<_, _>>()?,
             past: Past::new(device, layout, &kept)?,
             kept,
@@ -202,12 +174,12 @@ impl CudaCache {
     /// The table of a layer's pages on the device, and pages per slot.
     pub fn table(&self, layer: usize) -> (u64, usize) {
         let kind = self.kept.kind_of(layer);
-        (self.table.address(kind, 0), self.table.per_slot)
+        (self.table.address(kind, 0), self.table.per_slot())
     }
 
     /// Address of the tables of all layers.
     pub fn tables(&self) -> u64 {
-        self.table.device.pointer()
+        self.table.address(0, 0)
     }
 
     /// Checks that what a row sees of a layer is stored and kept.
@@ -248,10 +220,7 @@ impl CudaCache {
             table.put((kind, slot, number), page);
             Ok(page)
         })?;
-        if self.table.changed {
-            self.table.device.write(&self.table.pages)?;
-            self.table.changed = false;
-        }
+        self.table.write()?;
         self.kept.stored(&layers, rows);
         Ok(())
     }

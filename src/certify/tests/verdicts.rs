@@ -4,6 +4,7 @@ use crate::schema::*;
 
 use super::super::*;
 use super::world::*;
+use crate::certify::verify::alone;
 
 const PASS: (Verdict, Option<&str>) = (Verdict::Pass, None);
 
@@ -43,6 +44,43 @@ fn clean_evidence_passes_both() {
         .collect();
     let (boot, exact) = ("percentile-bootstrap", "clopper-pearson");
     assert_eq!(methods, ["tango", boot, boot, exact, exact]);
+}
+
+/// Layer 1 keeps its last 100 tokens: a certificate tells what is stored from what is kept, and one that
+/// says otherwise contradicts itself.
+#[test]
+fn windows_keep_less_than_is_stored() {
+    let evidence = spoil(|e| {
+        let geometry = &mut e.manifest.model.geometry;
+        let kind = |layer, window| AttentionLayers {
+            layers: vec![layer],
+            kv_heads: geometry.kv_heads,
+            head_dim: geometry.head_dim,
+            window,
+        };
+        geometry.attention_layers = vec![kind(0, None), kind(1, Some(100))];
+    });
+    let found = certificate(&evidence, "AD");
+    assert_eq!(verdicts(&found), [PASS; 2]);
+    let layer = 2 * (32 + 20);
+    assert_eq!(found.memory.bytes_per_token, 2 * layer);
+    let kept = KeptFigures {
+        bytes_per_token: layer,
+        native_bytes_per_token: 2 * 64,
+        window_bytes: 100 * layer,
+        native_window_bytes: 100 * 2 * 64,
+    };
+    assert_eq!(found.memory.kept.as_ref(), Some(&kept));
+    // Hand-made evidence has no start files.
+    let before = alone(&found);
+    let mut other = found;
+    other.memory.kept = Some(KeptFigures {
+        window_bytes: 1,
+        ..kept
+    });
+    let said = alone(&other).into_iter().filter(|d| !before.contains(d));
+    let said: Vec<String> = said.map(|d| d.path).collect();
+    assert_eq!(said, ["memory.kept.window_bytes"]);
 }
 
 #[test]

@@ -190,3 +190,25 @@ fn what_was_checked_depends_on_the_rules() {
     );
     assert!(said(|_| false).contains("- It holds no bounds."));
 }
+
+#[test]
+fn what_windows_keep_is_told_from_what_is_stored() {
+    let mut found = certificate("AD", true);
+    let explained = |found: &Certificate| {
+        let mut out = Vec::new();
+        let explanation = Explanation::of("AD.json", found);
+        explanation.write_text(100_000, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    assert!(!explained(&found).contains("window"));
+    found.memory.kept = Some(KeptFigures {
+        bytes_per_token: 104,
+        native_bytes_per_token: 128,
+        window_bytes: 10_400,
+        native_window_bytes: 12_800,
+    });
+    let text = explained(&found);
+    let expected = "a token takes 104 bytes more instead of 128, and the windows hold 10400 bytes \
+                    instead of 12800.";
+    assert!(text.contains(expected), "{text}");
+}

@@ -296,7 +296,7 @@ impl CudaCache {
         let tokens = self.device.upload(&tokens, Purpose::Staging)?;
         let arguments = SlotArguments {
             table: self.table.address(0, slot),
-            per_kind: (self.table.slots * self.table.per_slot) as i64,
+            per_kind: self.table.per_kind() as i64,
             kinds: self.past.kinds.pointer(),
             sides: self.device_sides.pointer(),
             tokens: tokens.pointer(),
