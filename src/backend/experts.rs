@@ -1,6 +1,27 @@
 //! Layers whose MLP is a mixture of experts: every row goes through a few of many.
 
-use super::{Activation, Backend, BackendError};
+use super::{Activation, Backend, BackendError, Codes, TensorData};
+
+/// Weights of experts as a checkpoint stores them.
+pub enum ExpertParts<'a> {
+    /// As numbers.
+    Numbers(Vec<TensorData>),
+    /// As codes.
+    Codes(&'a [Codes<'a>]),
+}
+
+/// [`Backend::expert_weight`] by what takes over other weights; `[out, inner]` of all experts.
+pub(super) fn weight<B: Backend>(
+    backend: &B,
+    parts: ExpertParts<'_>,
+    out: usize,
+    inner: usize,
+) -> Result<Option<B::Weight>, BackendError> {
+    match parts {
+        ExpertParts::Numbers(parts) => backend.fused_weight(parts, out, inner).map(Some),
+        ExpertParts::Codes(parts) => backend.decoded_weight(parts, out, inner),
+    }
+}
 
 /// How the experts of a row follow from its logits, for [`Backend::route`].
 ///

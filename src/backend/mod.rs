@@ -25,7 +25,7 @@ pub use data::{
     Activation, CacheLayer, CacheLayout, CacheLimit, CacheRow, LayerPass, RotaryTable, TensorData,
 };
 pub use error::BackendError;
-pub use experts::{ExpertWeights, RoutingRule, cannot_route};
+pub use experts::{ExpertParts, ExpertWeights, RoutingRule, cannot_route};
 pub use ledger::{Held, Ledger, PURPOSES, Purpose};
 pub use meter::{Gauge, Meter};
 
@@ -89,15 +89,15 @@ pub trait Backend: Sized {
         codes::decoded_weight(self, parts, out, inner)
     }
 
-    /// Takes over the weights of `experts` experts as one: `parts` are the rows of the first, then
-    /// those of the next, `[out, inner]` together.
+    /// Takes over the weights of `experts` experts, `[out, inner]` each, as one: `parts` are those of
+    /// the first, then of the next. `None` as by [`Backend::decoded_weight`].
     fn expert_weight(
         &self,
-        parts: Vec<TensorData>,
+        parts: ExpertParts<'_>,
         experts: usize,
         [out, inner]: [usize; 2],
-    ) -> Result<Self::Weight, BackendError> {
-        self.fused_weight(parts, experts * out, inner)
+    ) -> Result<Option<Self::Weight>, BackendError> {
+        experts::weight(self, parts, experts * out, inner)
     }
 
     /// Takes over a norm weight or bias.

@@ -1,7 +1,9 @@
 //! Mixtures of experts against f64, and bit for bit against themselves beside other rows.
 
 use super::{Suite, bits, noise, oracle, within};
-use crate::backend::{Activation, Backend, BackendError, ExpertWeights, RoutingRule, TensorData};
+use crate::backend::{
+    Activation, Backend, BackendError, ExpertParts, ExpertWeights, RoutingRule, TensorData,
+};
 
 /// Width of rows and of an expert, experts, and experts of a row. Tensor cores want multiples of 8;
 /// the largest has outputs and terms beyond every tile.
@@ -101,7 +103,8 @@ impl<B: Backend> Suite<'_, B> {
         };
         let weights = [own(120, 2 * width, inner), own(121, inner, width)];
         let sides = [[2 * width, inner], [inner, width]];
-        let round: [(fn(f32) -> f32, f64, Activation); 3] = [
+        type Round = fn(f32) -> f32;
+        let round: [(Round, f64, Activation); 3] = [
             (|x| x, self.tolerance.f32, Activation::Silu),
             (
                 |x| half::f16::from_f32(x).to_f32(),
@@ -128,10 +131,9 @@ impl<B: Backend> Suite<'_, B> {
                     1 => TensorData::F16(data.iter().copied().map(half::f16::from_f32).collect()),
                     _ => TensorData::Bf16(data.iter().copied().map(half::bf16::from_f32).collect()),
                 });
-                let weight = self
-                    .backend
-                    .expert_weight(parts.collect(), experts, sides[part]);
-                weight.expect("a weight")
+                let parts = ExpertParts::Numbers(parts.collect());
+                let weight = self.backend.expert_weight(parts, experts, sides[part]);
+                weight.expect("memory").expect("a weight")
             };
             let loaded = Experts {
                 shape,

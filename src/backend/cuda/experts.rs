@@ -14,8 +14,8 @@ use super::CudaBackend;
 use super::device::{Buffer, Purpose, launch};
 use super::functions::Kernels;
 use super::product::Finish;
-use super::tensor::{CudaTensor, activation_number, blocks, int};
-use crate::backend::{BackendError, ExpertWeights, RoutingRule};
+use super::tensor::{CudaTensor, CudaWeight, activation_number, blocks, int, of_one_type};
+use crate::backend::{BackendError, ExpertParts, ExpertWeights, RoutingRule};
 use functions::Arguments;
 pub use functions::ExpertFunctions;
 
@@ -100,6 +100,23 @@ impl CudaRoutes {
 }
 
 impl CudaBackend {
+    /// See [`crate::backend::Backend::expert_weight`]. No library multiplies these as a whole.
+    pub(super) fn take_over_experts(
+        &self,
+        parts: ExpertParts<'_>,
+        out: usize,
+        inner: usize,
+    ) -> Result<Option<CudaWeight>, BackendError> {
+        let weight = match parts {
+            ExpertParts::Numbers(parts) => Some(self.take_over(of_one_type(parts), out, inner)?),
+            ExpertParts::Codes(parts) => self.decode(parts, out, inner)?,
+        };
+        if let Some(weight) = &weight {
+            self.kernels.expect_experts(weight.format);
+        }
+        Ok(weight)
+    }
+
     /// See [`crate::backend::Backend::route`].
     pub(super) fn choose_experts(
         &self,

@@ -156,18 +156,6 @@ impl CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
-        let weight = self.take_over_experts(parts, out, inner)?;
-        self.products.expect(out, inner);
-        Ok(weight)
-    }
-
-    /// The same for weights of which no library multiplies the whole.
-    fn take_over_experts(
-        &self,
-        parts: Vec<TensorData>,
-        out: usize,
-        inner: usize,
-    ) -> Result<CudaWeight, BackendError> {
         let staging = &mut self.staging.borrow_mut();
         let weight = CudaWeight::new(&self.kernels.device, staging, &parts, out, inner)?;
         // Giving pages back to the system takes longer than the bus takes to copy them.

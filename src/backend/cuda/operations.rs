@@ -10,8 +10,8 @@ use super::tensor::{CudaTensor, CudaVector, CudaWeight, of_one_type};
 use super::{CudaBackend, readout};
 use crate::backend::{
     Activation, Backend, BackendError, CacheLayout, CacheLimit, CacheRow, Codes, DeltaRule,
-    Destination, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable,
-    RoutingRule, TensorData, cannot_cut,
+    Destination, ExpertParts, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter,
+    RotaryTable, RoutingRule, TensorData, cannot_cut,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -47,7 +47,7 @@ impl Backend for CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
-        self.take_over(vec![data], out, inner)
+        self.fused_weight(vec![data], out, inner)
     }
 
     fn fused_weight(
@@ -56,18 +56,17 @@ impl Backend for CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<CudaWeight, BackendError> {
+        self.products.expect(out, inner);
         self.take_over(of_one_type(parts), out, inner)
     }
 
     fn expert_weight(
         &self,
-        parts: Vec<TensorData>,
+        parts: ExpertParts<'_>,
         experts: usize,
         [out, inner]: [usize; 2],
-    ) -> Result<CudaWeight, BackendError> {
-        let weight = self.take_over_experts(of_one_type(parts), experts * out, inner)?;
-        self.kernels.expect_experts(weight.format);
-        Ok(weight)
+    ) -> Result<Option<CudaWeight>, BackendError> {
+        self.take_over_experts(parts, experts * out, inner)
     }
 
     fn decoded_weight(
@@ -76,6 +75,7 @@ impl Backend for CudaBackend {
         out: usize,
         inner: usize,
     ) -> Result<Option<CudaWeight>, BackendError> {
+        self.products.expect(out, inner);
         self.decode(parts, out, inner)
     }
 

@@ -119,11 +119,11 @@ impl ExpertFunctions {
     /// more are not.
     pub fn tile(&self, average: usize) -> Option<(&'static Tile, &[CudaFunction; 2])> {
         let there = TILES.iter().zip(&self.0);
-        let there = there.filter_map(|(tile, functions)| Some((tile, functions.as_ref()?)));
+        let mut there = there.filter_map(|(tile, functions)| Some((tile, functions.as_ref()?)));
         there
             .clone()
             .find(|(tile, _)| average <= tile.up_to)
-            .or(there.last())
+            .or(there.next_back())
     }
 }
 
@@ -247,6 +247,6 @@ mod tests {
         }
         let [many, plain] = [MANY, PLAIN_MANY].map(|number| &TILES[number]);
         assert_eq!(many.outs, plain.outs);
-        assert!(TILES.is_sorted_by_key(|tile| (tile.rows, tile.up_to)));
+        assert!(TILES.is_sorted_by_key(|tile| tile.up_to));
     }
 }

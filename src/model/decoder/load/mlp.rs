@@ -1,6 +1,6 @@
 //! Weights of gated MLPs and of mixtures of experts.
 
-use crate::backend::{Backend, TensorData};
+use crate::backend::{Backend, BackendError, ExpertParts, TensorData};
 use crate::model::tensors::{ExpertNames, Norms, Projections, beside};
 use crate::model::{ExpertsConfig, LayerConfig};
 
@@ -90,29 +90,52 @@ impl<B: Backend> Loader<'_, B> {
         let (router, folder) = (name(names.router), &name(names.folder));
         self.refuse_unapplied(&format!("{router}.bias"))?;
         let all = |parts: &[&str], sides: [usize; 2]| {
-            let own = |expert: usize| {
-                parts.iter().map(move |part| {
+            let mut weights = Vec::new();
+            for expert in 0..shape.experts {
+                for part in parts {
                     let name = format!("{folder}.{expert}.{part}");
                     self.refuse_unapplied(&format!("{name}.bias"))?;
-                    Ok(self.weights.load(&format!("{name}.weight"), &sides)?)
-                })
-            };
-            let weights = (0..shape.experts).flat_map(own);
-            let weights = weights.collect::<Result<Vec<TensorData>, LoadError>>()?;
-            let (out, inner) = (parts.len() * sides[0], sides[1]);
-            let weight = self
-                .backend
-                .expert_weight(weights, shape.experts, [out, inner]);
-            weight.map_err(|source| LoadError::Backend {
-                tensor: format!("{folder}.*.{}.weight", parts.join("+")),
-                source,
-            })
+                    weights.push((format!("{name}.weight"), sides[0]));
+                }
+            }
+            let name = format!("{folder}.*.{}.weight", parts.join("+"));
+            let shape = (shape.experts, [parts.len() * sides[0], sides[1]]);
+            self.expert_weight(&name, &weights, shape)
         };
         Ok(Experts {
             shape,
             router: self.weight(&format!("{router}.weight"), shape.experts, hidden)?,
             gate_up: all(&["gate_proj", "up_proj"], [width, hidden])?,
             down: all(&["down_proj"], [hidden, width])?,
+        })
+    }
+
+    /// Weights of all experts, named and sized by `weights`, as one; `name` is for messages.
+    fn expert_weight(
+        &self,
+        name: &str,
+        weights: &[(String, usize)],
+        (experts, shape): (usize, [usize; 2]),
+    ) -> Result<B::Weight, LoadError> {
+        let take_over = |parts: ExpertParts<'_>| {
+            let weight = self.backend.expert_weight(parts, experts, shape);
+            weight.map_err(|source| LoadError::Backend {
+                tensor: name.to_owned(),
+                source,
+            })
+        };
+        let inner = shape[1];
+        if let Some(codes) = self.codes(weights, inner)?
+            && let Some(weight) = take_over(ExpertParts::Codes(&codes))?
+        {
+            return Ok(weight);
+        }
+        let load = |(name, out): &(String, usize)| self.weights.load(name, &[*out, inner]);
+        let numbers = weights.iter().map(load).collect::<Result<_, _>>()?;
+        let weight = take_over(ExpertParts::Numbers(numbers))?;
+        weight.ok_or_else(|| LoadError::Backend {
+            tensor: name.to_owned(),
+            source: BackendError::Device("numbers that were not taken over".to_owned()),
         })
     }
 }
