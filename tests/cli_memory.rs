@@ -159,7 +159,7 @@ fn the_nine_checkpoints_keep_what_is_computed_by_hand() {
         assert_eq!(sequence["persistent_bytes"], cache + recurrent, "{file}");
         assert_eq!(
             sequence["sequences"],
-            40 * GIB / (cache + recurrent),
+            40 * GIB / (pages + recurrent),
             "{file}"
         );
         // One byte instead of two for keys and values, states as they are.

@@ -65,7 +65,11 @@ pub fn certify_with(
         },
         model: manifest.model.clone(),
         worker: manifest.worker.clone(),
-        memory: memory(&recipe, trial.recipe.as_ref(), &manifest.model.geometry),
+        memory: memory(
+            &recipe,
+            trial.recipe.as_ref(),
+            (&manifest.model.geometry, manifest.servers.is_some()),
+        ),
         resources: resources::summaries(&trial),
         recipe,
         objectives: Objectives {
@@ -182,15 +186,18 @@ pub(super) fn certificate_recipe(
     }
 }
 
-/// Cache bytes of a recipe whose bytes per token are known; nothing is known of what is kept under a
-/// name that is no recipe.
+/// Cache bytes of a recipe whose bytes per token are known. Nothing is known of what is kept under a
+/// name that is no recipe, nor of what `servers` keep.
 pub(super) fn memory(
     recipe: &CertificateRecipe,
     parsed: Option<&Recipe>,
-    geometry: &Geometry,
+    (geometry, servers): (&Geometry, bool),
 ) -> MemoryFigures {
     let windows = |recipe: &Recipe| in_windows(recipe, geometry);
-    let kept = parsed.and_then(windows).zip(windows(&Recipe::native()));
+    let kept = parsed
+        .filter(|_| !servers)
+        .and_then(windows)
+        .zip(windows(&Recipe::native()));
     MemoryFigures {
         page_tokens: PAGE_TOKENS as u32,
         bytes_per_token: recipe.bytes_per_token,

@@ -5,8 +5,8 @@
 use thiserror::Error;
 
 use crate::schema::{
-    ArmRole, Certificate, Geometry, Manifest, ModelIdentity, ObjectiveName, ObjectiveResult,
-    RuleResult, ToolIdentity, Verdict,
+    ArmRole, AttentionLayers, Certificate, Geometry, Manifest, ModelIdentity, ObjectiveName,
+    ObjectiveResult, RuleResult, ToolIdentity, Verdict,
 };
 
 /// Why an earlier certificate says nothing about a run.
@@ -237,8 +237,21 @@ fn shape(model: &ModelIdentity) -> String {
     if *geometry == Geometry::unknown() {
         return format!("{} (shape not known)", model.name);
     }
+    let of_kind = |kind: &AttentionLayers| {
+        let window = match kind.window {
+            Some(window) => format!("the last {window} tokens"),
+            None => "all tokens".to_owned(),
+        };
+        let (layers, heads) = (kind.layers.len(), kind.kv_heads);
+        format!(", {layers} with {heads} x {} of {window}", kind.head_dim)
+    };
+    let kinds: String = geometry.attention_layers.iter().map(of_kind).collect();
+    let recurrent = match geometry.recurrent_layers.len() {
+        0 => String::new(),
+        some => format!(", {some} recurrent"),
+    };
     format!(
-        "{} ({}, {} layers of {} KV heads x {}, hidden size {}, vocabulary {}, native {})",
+        "{} ({}, {} layers of {} KV heads x {}{kinds}{recurrent}, hidden size {}, vocabulary {}, native {})",
         model.name,
         model.family,
         geometry.layers,

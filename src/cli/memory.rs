@@ -276,14 +276,17 @@ fn sequence(settings: &Settings, recipe: &Recipe, tokens: u64) -> Sequence {
     let bytes = recipe::sequence_bytes(recipe, layers, tokens);
     let native = recipe::sequence_bytes(&Recipe::native(), layers, tokens);
     let usable = settings.budget - settings.reserve;
+    let page_bytes = recipe::paged_bytes(recipe, layers, tokens);
     Sequence {
         cache_bytes: bytes.cache,
-        page_bytes: recipe::paged_bytes(recipe, layers, tokens),
+        page_bytes,
         stored_bytes: recipe::stored_bytes(recipe, layers, tokens),
         recurrent_bytes: bytes.recurrent,
         persistent_bytes: bytes.total(),
         saved: recipe::saved(bytes.total(), native.total()),
-        sequences: usable.checked_div(bytes.total()).unwrap_or(0),
+        sequences: usable
+            .checked_div(page_bytes.saturating_add(bytes.recurrent))
+            .unwrap_or(0),
     }
 }
 

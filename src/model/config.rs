@@ -284,7 +284,11 @@ impl ModelConfig {
                 layers: vec![u32(number)],
                 kv_heads: u32(layer.kv_heads),
                 head_dim: u32(layer.head_dim),
-                window: layer.window.map(u32),
+                // What no sequence outgrows bounds nothing.
+                window: layer
+                    .window
+                    .filter(|window| *window < self.context)
+                    .map(u32),
             };
             let alike = |kind: &&mut AttentionLayers| {
                 (kind.kv_heads, kind.head_dim, kind.window)

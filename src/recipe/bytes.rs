@@ -60,7 +60,7 @@ pub fn bytes_per_token(recipe: &Recipe, shape: &CacheShape) -> u64 {
 
 /// Bytes that a sequence takes beside its pages: its first `sink` tokens, stored natively wherever
 /// the recipe quantises. Their places in the pages stay empty, so that a cache takes
-/// `pages x 16 x bytes_per_token + sequences x sink_bytes`.
+/// `pages x 16 x bytes_per_token + sequences x sink_bytes` where every layer keeps every token.
 ///
 /// Saturates at `u64::MAX`.
 pub fn sink_bytes(recipe: &Recipe, shape: &CacheShape) -> u64 {

@@ -294,13 +294,14 @@ pub struct MemoryFigures {
     pub sink_bytes: u64,
     /// `1 - bytes_per_token / native_bytes_per_token`.
     pub saved: f64,
-    /// What is kept of what is stored; absent where every layer keeps every token.
+    /// What is kept of what is stored; absent where every layer keeps every token, and where servers
+    /// ran the model, which do not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptFigures>,
 }
 
-/// What a sequence keeps where layers have a window: once it is longer than the widest, `tokens x
-/// bytes_per_token + window_bytes`.
+/// What a sequence keeps where layers have a window: once it is at least as long as the widest,
+/// `tokens x bytes_per_token + window_bytes + sink_bytes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeptFigures {

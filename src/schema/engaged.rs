@@ -301,8 +301,8 @@ impl<'a> ExpectedStorage<'a> {
     }
 }
 
-/// Tokens that a case stored, of which layers with a window keep the last ones only: the last generated token and the last target
-/// of a window are never stored.
+/// Tokens that a case stored, whatever layers with a window kept of them. The last generated token is
+/// never stored, nor is the last target of a text.
 fn stored_tokens(record: &Record) -> u64 {
     let prompt = u64::from(record.prompt_tokens);
     match (record.nll_sum, record.output_tokens) {

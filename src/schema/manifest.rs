@@ -142,6 +142,29 @@ impl Geometry {
         })
     }
 
+    /// What is wrong with the lists of layers: those of one list ascend, and each attention layer of a
+    /// model whose layers differ stands in one list.
+    pub fn fault(&self) -> Option<String> {
+        let kinds = &self.attention_layers;
+        let lists = kinds.iter().map(|kind| &kind.layers);
+        for list in lists.clone().chain([&self.recurrent_layers]) {
+            let ascends = list.windows(2).all(|pair| pair[0] < pair[1]);
+            if !ascends || list.last().is_some_and(|&last| last >= self.layers) {
+                return Some(format!("ascending numbers of layers below {}", self.layers));
+            }
+        }
+        if kinds.iter().any(|kind| kind.window == Some(0)) {
+            return Some("windows of at least one token".to_owned());
+        }
+        let mut listed: Vec<u32> = lists.flatten().copied().collect();
+        listed.extend(&self.recurrent_layers);
+        let all = listed.len();
+        listed.sort_unstable();
+        listed.dedup();
+        let complete = kinds.is_empty() || all == self.layers as usize;
+        (all != listed.len() || !complete).then(|| "every layer in one list".to_owned())
+    }
+
     /// No shape at all, where only another harness has seen the model: every size is 0.
     pub fn unknown() -> Self {
         Geometry {

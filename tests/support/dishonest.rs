@@ -26,6 +26,8 @@ pub enum Lie {
     Bit(usize),
     /// Caches with another number of slots than this: every first row takes another token.
     Token(usize),
+    /// In these layers, keys at these positions of slot 0 cannot be stored.
+    Unstorable([(usize, usize); 2]),
 }
 
 /// See the module documentation.
@@ -202,6 +204,14 @@ impl<B: Backend> Backend for Dishonest<B> {
         v: &B::Tensor,
         rows: &[CacheRow],
     ) -> Done {
+        if let Lie::Unstorable(places) = self.lie {
+            let is_place =
+                |row: &CacheRow| row.slot == 0 && places.contains(&(layer, row.position));
+            if let Some(row) = rows.iter().position(is_place) {
+                let what = "a key that is not finite".to_owned();
+                return Err(BackendError::NotFinite { row, what });
+            }
+        }
         self.inner.store(cache, layer, k, v, rows)
     }
 

@@ -1,8 +1,8 @@
 //! The physical cache: pages of 16 tokens from a pool that grows on demand.
 //!
 //! A page holds all layers that keep the same tokens ([`crate::backend::pages`]). Per layer and
-//! component it holds the stored elements and, for dynamic
-//! scales, one f32 per token and head beside them. Keys lie `[kv_heads][head_dim][16]`: attention
+//! component it holds the stored elements and, for dynamic scales, one f32 per token and head beside
+//! them. Keys lie `[kv_heads][head_dim][16]`: attention
 //! takes tokens as vector lanes and reads whole pages without transposing them. Values lie
 //! `[kv_heads][16][head_dim]`. There is no second copy in another format.
 //!

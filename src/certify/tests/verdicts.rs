@@ -4,7 +4,9 @@ use crate::schema::*;
 
 use super::super::*;
 use super::world::*;
+use crate::certify::assemble::{certificate_recipe, memory};
 use crate::certify::verify::alone;
+use crate::recipe::Recipe;
 
 const PASS: (Verdict, Option<&str>) = (Verdict::Pass, None);
 
@@ -81,6 +83,44 @@ fn windows_keep_less_than_is_stored() {
     let said = alone(&other).into_iter().filter(|d| !before.contains(d));
     let said: Vec<String> = said.map(|d| d.path).collect();
     assert_eq!(said, ["memory.kept.window_bytes"]);
+    for lists in [
+        vec![vec![0, 1, 7]],
+        vec![vec![0, 1], vec![1]],
+        vec![vec![1, 0]],
+        vec![vec![0]],
+    ] {
+        let geometry = &mut other.model.geometry;
+        let kind = geometry.attention_layers[0].clone();
+        let of = |layers| AttentionLayers {
+            layers,
+            ..kind.clone()
+        };
+        geometry.attention_layers = lists.into_iter().map(of).collect();
+        let said = alone(&other).into_iter().map(|d| d.path);
+        let said: Vec<String> = said.filter(|path| path.contains("geometry")).collect();
+        assert_eq!(said, ["model.geometry.attention_layers"]);
+    }
+}
+
+/// A server's config says what its model sees, not what the server keeps.
+#[test]
+fn nothing_is_said_of_what_servers_keep() {
+    let geometry = Geometry {
+        attention_layers: vec![AttentionLayers {
+            layers: vec![0, 1],
+            kv_heads: 1,
+            head_dim: 8,
+            window: Some(100),
+        }],
+        layers: 2,
+        kv_heads: 1,
+        head_dim: 8,
+        ..Geometry::unknown()
+    };
+    let recipe = Recipe::parse("SF").unwrap();
+    let stated = certificate_recipe(("SF", &recipe.spec()), Some(&recipe), &geometry);
+    let kept = |servers| memory(&stated, Some(&recipe), (&geometry, servers)).kept;
+    assert!(kept(false).is_some() && kept(true).is_none());
 }
 
 #[test]

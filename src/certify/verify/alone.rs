@@ -60,6 +60,11 @@ const MOST_LAYERS: u32 = 10_000;
 fn costs(certificate: &Certificate) -> Vec<Disagreement> {
     let (stated, geometry) = (&certificate.recipe, &certificate.model.geometry);
     let spec = stated.spec.as_str();
+    if let Some(expected) = geometry.fault() {
+        let lists = json!([geometry.attention_layers, geometry.recurrent_layers]);
+        let path = "model.geometry.attention_layers";
+        return vec![Disagreement::claim(path, lists, expected)];
+    }
     let mut head_dims = vec![geometry.head_dim as usize; geometry.layers.min(MOST_LAYERS) as usize];
     for kind in &geometry.attention_layers {
         for number in &kind.layers {
@@ -95,7 +100,11 @@ fn costs(certificate: &Certificate) -> Vec<Disagreement> {
     }
     let computed = certificate_recipe((&stated.name, spec), recipe.as_ref(), geometry);
     let found = json!({"recipe": stated, "memory": certificate.memory});
-    let figures = memory(&computed, recipe.as_ref(), geometry);
+    let figures = memory(
+        &computed,
+        recipe.as_ref(),
+        (geometry, certificate.servers.is_some()),
+    );
     let expected = json!({"recipe": computed, "memory": figures});
     let differences = tree_differences(&found, &expected);
     list.extend(differences.into_iter().map(Disagreement::with_itself));

@@ -219,8 +219,8 @@ fn notes(
     if config.layers.iter().any(|layer| layer.window.is_some()) {
         notes.push(
             "Cache bytes of a sequence count what lies within the windows: the built-in workers keep \
-             no more than that, in whole pages. Certificates count what a sequence stores, every \
-             token in every layer."
+             no more than that, in whole pages, beside the rows of a pass. `bytes_per_token` of \
+             certificates counts what a sequence stores, every token in every layer."
                 .to_owned(),
         );
     }
@@ -313,7 +313,13 @@ impl ModelReport {
     }
 
     fn write_recipes(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        let mut header = vec!["recipe", "bytes/token", "cache MiB", "recurrent MiB"];
+        let mut header = vec![
+            "recipe",
+            "bytes/token",
+            "cache MiB",
+            "pages MiB",
+            "recurrent MiB",
+        ];
         let fits: Vec<String> = self
             .gpus
             .iter()
@@ -327,6 +333,7 @@ impl ModelReport {
                 row.name.clone(),
                 row.bytes_per_token.to_string(),
                 mib(row.cache_bytes),
+                mib(row.page_bytes),
                 mib(row.recurrent_bytes),
             ];
             cells.extend(self.gpus.iter().map(|fit| match fit.weights_fit {
@@ -339,7 +346,8 @@ impl ModelReport {
         if !self.gpus.is_empty() {
             writeln!(
                 out,
-                "Beside weights, without activations, which take some of it."
+                "Pages and states beside weights, without activations and the rows of a pass, which take \
+                 some of it."
             )?;
         }
         Ok(())

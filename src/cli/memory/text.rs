@@ -90,7 +90,7 @@ fn write_stored(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     writeln!(
         out,
         "\nLayers with a window keep the last tokens; stored were {:.3} MiB by native, which is what \
-         certificates count.",
+         `bytes_per_token` of certificates counts.",
         sequence.stored_bytes as f64 / (1u64 << 20) as f64
     )
 }
@@ -101,7 +101,7 @@ fn write_sequence(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         "recipe",
         "bytes/token",
         "cache MiB",
-        "in pages",
+        "pages MiB",
         "recurrent MiB",
         "persistent MiB",
         "state saved",

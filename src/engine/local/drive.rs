@@ -151,7 +151,10 @@ impl<B: Backend> Driver<'_, B> {
                 Err(other) => return Err(other),
             }
         }
-        for lane in lanes.iter_mut().filter(|lane| lane.is_cut) {
+        // The slots of lanes that failed are about to be reset, and may have given back what a cut needs.
+        let lasting = lanes.iter_mut().zip(&failed);
+        let lasting = lasting.filter(|(lane, failure)| lane.is_cut && failure.is_none());
+        for (lane, _) in lasting {
             let backend = self.decoder.backend();
             backend.truncate_slot(self.cache, lane.slot, lane.stored)?;
             lane.is_cut = false;

@@ -1,8 +1,7 @@
 //! Pages of 16 tokens from slabs that are allocated on demand.
 
-use std::rc::Rc;
-
 use std::ops::Range;
+use std::rc::Rc;
 
 use crate::backend::BackendError;
 use crate::backend::cuda::device::{Buffer, Device, Purpose};
@@ -40,7 +39,7 @@ impl PoolShape {
     }
 }
 
-/// All pages of a cache.
+/// All pages of one kind of layers.
 pub struct Pool {
     device: Rc<Device>,
     shape: PoolShape,
