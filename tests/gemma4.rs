@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use support::fixture::{self, Expected};
 use support::oracle::Oracle;
 
-const NAMES: [&str; 3] = ["gemma4", "gemma4-whole", "gemma4-experts"];
+const NAMES: [&str; 3] = ["gemma4-experts", "gemma4", "gemma4-whole"];
 
 fn layout(config: &ModelConfig, recipe: &str, absmax: &[LayerAbsmax]) -> CacheLayout {
     let recipe = Recipe::parse(recipe).unwrap();
@@ -78,12 +78,15 @@ fn difference(found: &[f32], expected: &[f32]) -> f64 {
 /// Recipes change logits as an emulation in transformers does, by a part of what they change at all:
 /// numbers that lie next to a midpoint may be stored as neighbours.
 fn stores_as_recipes_say<B: Backend>(backend: impl Fn() -> B, (part, least): (f64, f64)) {
-    for name in ["gemma4", "gemma4-experts"] {
+    for name in ["gemma4-experts", "gemma4"] {
         let backend = backend();
         let decoder = fixture::decoder(&fixture::folder(name), backend);
         let (expected, config) = (fixture::expected(name), decoder.config());
         let native = layout(config, "native", &[]);
-        let (_, absmax) = run(&decoder, &native, &expected, 97, false);
+        let (found, absmax) = run(&decoder, &native, &expected, 97, false);
+        let found = difference(&found, &expected.logits_rounded);
+        println!("{name} native: {found:.1e}");
+        assert!(found < least.max(1e-4), "{name} native: {found:e}");
         for recipe in ["AD", "SD", "SF"] {
             let emulated = fixture::logits_of(name, recipe);
             let (found, _) = run(
@@ -134,7 +137,7 @@ fn bits_stay<B: Backend>(backend: impl Fn() -> B) {
                 found.into_iter().map(f32::to_bits).collect()
             };
             let whole = bits(expected.ids.len(), false);
-            for (chunk, beside) in [(1, true), (3, false), (17, true), (64, false), (149, true)] {
+            for (chunk, beside) in [(1, true), (17, false), (64, true), (149, false)] {
                 let found = bits(chunk, beside);
                 assert!(
                     found == whole,
@@ -166,7 +169,7 @@ fn layers_of_both_kinds_are_read() {
         let path = fixture::folder(name).join("config.json");
         kvassay::model::read_config(&path).unwrap()
     };
-    let [text, whole, experts] = NAMES.map(read);
+    let [experts, text, whole] = NAMES.map(read);
     let heads = |config: &ModelConfig| -> Vec<(usize, usize, Option<usize>, bool)> {
         let layers = config.layers.iter();
         let of = layers.map(|l| (l.kv_heads, l.head_dim, l.window, l.keys_are_values));
