@@ -185,6 +185,8 @@ pub(super) struct MemoryTable {
     pub native: String,
     /// Tokens per page.
     pub page_tokens: u32,
+    /// Some layers keep less than is stored.
+    pub has_windows: bool,
     /// Rows.
     pub rows: Vec<MemoryRow>,
 }
@@ -209,6 +211,7 @@ pub(super) fn memory(certificates: &[&Certificate]) -> Option<MemoryTable> {
     Some(MemoryTable {
         native: count(native),
         page_tokens: first.page_tokens,
+        has_windows: first.kept.is_some(),
         rows: rows.collect(),
     })
 }

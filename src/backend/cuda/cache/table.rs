@@ -49,7 +49,7 @@ impl Pages {
     fn take_changed(&mut self) -> Vec<Range<usize>> {
         let changed = std::mem::take(&mut self.changed);
         if changed.len() > MOST_COPIES {
-            return vec![0..self.all.len()];
+            return std::iter::once(0..self.all.len()).collect();
         }
         changed.into_values().collect()
     }
