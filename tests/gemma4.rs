@@ -214,6 +214,35 @@ fn doctor_tells_layers_of_both_kinds() {
     }
 }
 
+/// Of what is published: layers without a window have one head or two of 512 elements.
+#[test]
+fn published_shapes_run() {
+    for (file, layers, kv_heads, notes) in [
+        ("gemma-4-12b", [40, 8], 1, "40 of 48 layers see"),
+        (
+            "gemma-4-26b-a4b",
+            [25, 5],
+            2,
+            "goes through 8, beside an MLP",
+        ),
+    ] {
+        let path = std::path::PathBuf::from(format!("fixtures/configs/{file}.json"));
+        let report = doctor(&path, 0)["model"].clone();
+        assert_eq!(report["runs"], true, "{report}");
+        let [sliding, full] = [0, 1].map(|kind| report["layers"][kind].clone());
+        assert_eq!([&sliding["layers"], &full["layers"]], layers);
+        assert_eq!(
+            (&full["kv_heads"], &full["head_dim"]),
+            (&json!(kv_heads), &json!(512))
+        );
+        let all = report["notes"].to_string();
+        assert!(
+            all.contains(notes) && !all.contains("CPU worker only"),
+            "{all}"
+        );
+    }
+}
+
 /// What Gemma 4 checkpoints may ask for beyond what is applied.
 #[test]
 fn what_is_not_applied_is_refused_by_name() {
