@@ -310,6 +310,17 @@ fn experts_that_are_stored_as_codes_are_found_one_by_one() {
             assert!(found == TensorData::F16(rounded), "{config}: {name}");
         }
         fixture::decoder(folder.path(), CpuBackend::new());
+        // Which of two is meant cannot be known.
+        let (dtype, shape, _) = &plain["model.layers.1.mlp.experts.0.gate_proj.weight"];
+        let shape = vec![10, 2 * shape[0], shape[1]];
+        let zeros = vec![0; shape.iter().product::<usize>() * 2];
+        let whole = "model.layers.1.mlp.experts.gate_up_proj".to_owned();
+        tensors.insert(whole, (*dtype, shape, zeros));
+        write(folder.path(), NAME, &changes, &tensors);
+        let weights = SafetensorsWeights::open(folder.path()).unwrap();
+        let error = weights.check(&read).unwrap_err().to_string();
+        let expected = "unsupported: tensor `model.layers.1.mlp.experts.gate_up_proj`";
+        assert!(error.contains(expected), "{config}: {error}");
     }
 }
 

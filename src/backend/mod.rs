@@ -154,7 +154,7 @@ pub trait Backend: Sized {
     /// `x *= factor`.
     fn scale(&self, x: &mut Self::Tensor, factor: f32) -> Result<(), BackendError>;
 
-    /// `x = cap * tanh(x / cap)`.
+    /// `x = cap * tanh(x / cap)`, NaN where `x` is not finite.
     fn soft_cap(&self, x: &mut Self::Tensor, cap: f32) -> Result<(), BackendError>;
 
     /// [`Backend::rms_norm`] over every head vector of width `weight.len()`, in place.

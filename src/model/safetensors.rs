@@ -135,6 +135,10 @@ impl SafetensorsWeights {
             Some(quantisation) => quantised::find(quantisation, names(), &lookup)?,
             None => Found::default(),
         };
+        // Nor of those that are stored as codes as well.
+        experts::leave_out(&mut weights.experts, |name| {
+            codes.matrices.contains_key(name)
+        });
         (weights.codes, weights.cache_scales) = (codes, scales);
         Ok(weights)
     }

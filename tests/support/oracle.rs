@@ -303,7 +303,9 @@ impl Backend for Oracle {
     }
 
     fn soft_cap(&self, x: &mut Matrix, cap: f32) -> Result<(), BackendError> {
-        x.data.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
+        x.data
+            .iter_mut()
+            .for_each(|x| *x = cap * (*x / cap).tanh() + 0.0 * *x);
         Ok(())
     }
 

@@ -154,6 +154,12 @@ impl<B: Backend> Suite<'_, B> {
                 self.near("soft_cap", &self.host(&y), &expected);
             }
         }
+        // A cap hides nothing that is not a number to begin with.
+        let x = [1.0, f32::INFINITY, -2.0, f32::NEG_INFINITY, f32::NAN, 1e38];
+        let mut y = self.upload(&x, x.len());
+        self.backend.soft_cap(&mut y, 30.0).expect("capped numbers");
+        let finite: Vec<bool> = self.host(&y).iter().map(|y| y.is_finite()).collect();
+        assert_eq!(finite, [true, false, true, false, false, true]);
     }
 
     /// Whole head vectors, and their first elements only.

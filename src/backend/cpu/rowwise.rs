@@ -182,12 +182,12 @@ fn gated(gate: &[f32], up: &[f32], out: &mut [f32], activation: impl Fn(f32) -> 
     }
 }
 
-/// `x = cap * tanh(x / cap)`, rows of `width`.
+/// `x = cap * tanh(x / cap)`, NaN where `x` is not finite, rows of `width`.
 pub fn soft_cap(arch: Arch, x: &mut [f32], width: usize, cap: f32) {
     for_rows(x, width, |_, x| {
         vectorised!(arch, |x: &'a mut [f32], cap: f32| -> () {
             for x in x {
-                *x = cap * tanh(*x / cap);
+                *x = cap * tanh(*x / cap) + 0.0 * *x;
             }
         });
     });

@@ -48,11 +48,13 @@ pub(super) fn activations(config: &ModelConfig, layout: BatchLayout, tokens: usi
 }
 
 /// Bytes that a row takes on its way through the experts of a layer: logits, and for each of its
-/// experts the gated MLP in at most f32, what that gives, and where it stands among others.
+/// experts the gated MLP in at most f32, what that gives, and where it stands among others; or what the
+/// rows of one expert, to which all may go, take where they are gathered.
 fn experts(layer: &LayerConfig, hidden: usize) -> usize {
     layer.experts.map_or(0, |shape| {
         let each = 4 * shape.intermediate_size + 4 * hidden + 16;
-        4 * shape.experts + shape.chosen * each
+        let gathered = 8 * hidden + 12 * shape.intermediate_size;
+        4 * shape.experts + (shape.chosen * each).max(gathered)
     })
 }
 

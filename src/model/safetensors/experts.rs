@@ -2,12 +2,15 @@
 //! one tensor, gates before ups. They are found under the names of experts that are stored one by
 //! one, which is how nearly every checkpoint has them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// End of the name of all gate and up projections of a layer, `[experts, 2 * out, in]`.
 const GATE_UP: &str = ".experts.gate_up_proj";
 /// End of the name of all down projections, `[experts, out, in]`.
 const DOWN: &str = ".experts.down_proj";
+
+/// More experts than any layer has: a header may claim any number in an empty tensor.
+const MOST_EXPERTS: usize = 1 << 16;
 
 /// A matrix within a tensor of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +37,8 @@ pub(super) fn parts(name: &str, shape: &[usize]) -> BTreeMap<String, Part> {
         return BTreeMap::new();
     };
     let count = kinds.len();
-    if count == 0 || !rows.is_multiple_of(count) {
+    let is_empty = rows == 0 || columns == 0 || experts > MOST_EXPERTS;
+    if is_empty || count == 0 || !rows.is_multiple_of(count) {
         return BTreeMap::new();
     }
     let own = |expert: usize| {
@@ -48,6 +52,13 @@ pub(super) fn parts(name: &str, shape: &[usize]) -> BTreeMap<String, Part> {
         })
     };
     (0..experts).flat_map(own).collect()
+}
+
+/// Takes out all matrices of a tensor of which any is stored otherwise too.
+pub(super) fn leave_out(parts: &mut BTreeMap<String, Part>, is_stored: impl Fn(&str) -> bool) {
+    let doubled = parts.iter().filter(|(name, _)| is_stored(name));
+    let doubled: BTreeSet<String> = doubled.map(|(_, part)| part.whole.clone()).collect();
+    parts.retain(|_, part| !doubled.contains(&part.whole));
 }
 
 impl Part {
@@ -85,6 +96,8 @@ mod tests {
             ("mlp.experts.gate_up_proj", &[3, 5, 4]),
             ("mlp.experts.gate_up_proj", &[12, 5]),
             ("mlp.down_proj.weight", &[3, 4, 5]),
+            ("mlp.experts.gate_up_proj", &[1 << 40, 0, 0]),
+            ("mlp.experts.down_proj", &[1 << 40, 4, 0]),
         ] {
             assert!(parts(name, shape).is_empty(), "{name}");
         }

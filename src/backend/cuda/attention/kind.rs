@@ -207,7 +207,7 @@ fn unit(kind: AttentionKind, tiles: Tiles, hopper: bool) -> Unit {
         format!("V_CLASS={}", kind.stored[1] as i32),
         format!("SINK={}", u8::from(kind.sink)),
     ];
-    defines.extend(tiles.defines());
+    defines.extend(tiles.defines(kind));
     if hopper {
         defines.push(format!("PROMPT_SHARED={}", prompt_shared(kind.head_dim)));
     }

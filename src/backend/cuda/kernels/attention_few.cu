@@ -112,7 +112,7 @@ template <int THREADS, int CLASS, bool VALUES> DEV void stage(const Attention& a
 #define FEW_TILE (HELD_FEW == IN_TURNS ? TILE * (K_COPIED > V_COPIED ? K_COPIED : V_COPIED) : TILE * (K_COPIED + V_COPIED))
 #define FEW_STAGED (TILE * STRIDE * 2)
 #define FEW_STAGED_VALUES (K_STAGED && HELD_FEW == TWO_EACH ? FEW_STAGED : 0)
-#define FEW_STAGED_ALL (K_STAGED || V_STAGED ? FEW_STAGED_VALUES + FEW_STAGED : 0)
+#define FEW_STAGED_ALL ((HELD_FEW == TWO_EACH ? K_STAGED + V_STAGED : K_STAGED || V_STAGED) * FEW_STAGED)
 #define FEW_SCALES 2                                           // tiles whose scales are held
 static_assert(HELD_FEW != IN_TURNS || HD == HDP, "zeros behind vectors that lie in turns");
 
@@ -162,6 +162,8 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
   FewScales* scales = (FewScales*)(tops + 4 * ROWS);                  // [FEW_SCALES]
   u64* addresses = (u64*)(scales + FEW_SCALES);                       // [2][SPAN / PAGE]
   Job* jobs = (Job*)(addresses + 2 * (SPAN / PAGE));                  // [4]
+  static_assert(FEW_STAGES * FEW_TILE + FEW_STAGED_ALL + PARTS * ROWS * BOTH * 2 + 4 * ROWS * sizeof(float)
+    + FEW_SCALES * sizeof(FewScales) + 2 * (SPAN / PAGE) * sizeof(u64) + 4 * sizeof(Job) == FEW_SHARED, "shared memory of a block");
 
   int thread = threadIdx.x, across = thread >> 5, lane = thread & 31, group = a.heads / a.kv_heads;
   bool changing_keys = keys_change(a), changing_values = values_change(a);

@@ -45,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY * SHARES, MANY_BLOCK
   char* wide_keys = HELD_MANY == TWO_EACH ? keys + 2 * K_RAW : keys + MANY_TILES - TILE_BYTES;
   char* wide_values = HELD_MANY == TWO_EACH ? values + 2 * V_RAW : wide_keys;
   u64* addresses = (u64*)(scales + 1);                        // [SPAN / PAGE]
+  static_assert(PARTS * ROWS * STRIDE * 2 + MANY_TILES + sizeof(Scales) + SPAN / PAGE * sizeof(u64) == MANY_SHARED, "shared memory of a block");
 
   const Job job = a.jobs[blockIdx.x];
   int head = blockIdx.y, group = a.heads / a.kv_heads, last = job.last;

@@ -80,10 +80,10 @@ KERNEL(256) scale(float* x, float factor, i64 elements) {
   if (i < elements) x[i] *= factor;
 }
 
-// x = cap * tanh(x / cap).
+// x = cap * tanh(x / cap), NaN where x is not finite: whoever reads them has to see that.
 KERNEL(256) soft_cap(float* x, float cap, i64 elements) {
   i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
-  if (i < elements) x[i] = cap * tanhf(x[i] / cap);
+  if (i < elements) x[i] = cap * tanhf(x[i] / cap) + (x[i] - x[i]);
 }
 
 // rms_norm in place over `vectors` head vectors of `width`; a warp each.

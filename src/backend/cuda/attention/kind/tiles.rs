@@ -85,13 +85,16 @@ impl Tiles {
         exists.map(|held| held.few_shared(kind)).min().unwrap_or(0)
     }
 
-    /// Definitions for the kernels.
-    pub fn defines(self) -> [String; 3] {
+    /// Definitions for the kernels, which check the bytes of shared memory against their own layout.
+    pub fn defines(self, kind: AttentionKind) -> [String; 5] {
         let (down, held) = self.many.map_or((0, Held::TwoEach), |m| (m.down, m.held));
+        let many_shared = self.many.map_or(0, |many| many.shared(kind));
         [
             format!("HELD_FEW={}", self.few as i32),
+            format!("FEW_SHARED={}", self.few.few_shared(kind)),
             format!("DOWN_MANY={down}"),
             format!("HELD_MANY={}", held as i32),
+            format!("MANY_SHARED={many_shared}"),
         ]
     }
 }
