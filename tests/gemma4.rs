@@ -292,6 +292,16 @@ fn what_is_not_applied_is_refused_by_name() {
             "rope_scaling",
         ),
         (
+            "gemma4-experts",
+            json!({"shared_expert_intermediate_size": 16}),
+            "shared_expert_intermediate_size = 16",
+        ),
+        (
+            "gemma4-experts",
+            json!({"scoring_func": "sigmoid"}),
+            "scoring_func = \"sigmoid\"",
+        ),
+        (
             "gemma4",
             json!({"per_layer_config": {"1": {"intermediate_size": 7}}}),
             "intermediate_size = 7",

@@ -74,7 +74,8 @@ pub(super) fn add(fields: Fields<'_>, layers: &mut [LayerConfig]) -> Result<(), 
     Ok(())
 }
 
-fn refuse_unapplied(fields: Fields<'_>) -> Result<(), ModelError> {
+/// Refuses what no mixture of experts here applies.
+pub(super) fn refuse_unapplied(fields: Fields<'_>) -> Result<(), ModelError> {
     let mut refused = REFUSED.iter();
     if let Some(name) = refused.find(|name| asks_for(fields.get(name))) {
         return Err(fields.unsupported(name));

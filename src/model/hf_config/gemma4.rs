@@ -127,6 +127,7 @@ pub(super) fn add_experts(
     if !fields.bool("enable_moe_block")?.unwrap_or(false) {
         return Ok(());
     }
+    super::experts::refuse_unapplied(fields)?;
     let (count, chosen) = ("num_experts", "top_k_experts");
     let shape = ExpertsConfig {
         experts: fields.required_usize(count)?,
