@@ -1,6 +1,6 @@
 //! The candidate and its controls, as the protocol and the manifest name them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::recipe::{CacheShape, Recipe, bytes_per_token};
 use crate::schema::{
@@ -215,8 +215,9 @@ pub(super) fn over_attention(
         head_dim: geometry.head_dim,
     };
     let one = CacheShape { layers: 1, ..shape };
+    let by_layer = ByLayer::new(recipe, geometry);
     let of = |numbers: &[u32], shape: &CacheShape| {
-        let of_layer = |number: &u32| of_layer(recipe, geometry, *number, shape, &bytes);
+        let of_layer = |number: &u32| bytes(by_layer.of(*number), shape);
         numbers.iter().map(of_layer).fold(0, u64::saturating_add)
     };
     // Layers that differ are counted, not every layer looked at: a foreign file may claim any depth.
@@ -233,11 +234,12 @@ pub(super) fn over_attention(
 pub(super) fn in_windows(recipe: &Recipe, geometry: &Geometry) -> Option<(u64, u64)> {
     let kinds = geometry.attention_layers.iter();
     let windowed = kinds.filter_map(|kind| Some((kind, kind.window?)));
+    let by_layer = ByLayer::new(recipe, geometry);
     let mut found = None;
     for (kind, window) in windowed {
         let (token, windows) = found.get_or_insert((0_u64, 0_u64));
         for number in &kind.layers {
-            let bytes = of_layer(recipe, geometry, *number, &shape_of(kind), &bytes_per_token);
+            let bytes = bytes_per_token(by_layer.of(*number), &shape_of(kind));
             *token = token.saturating_add(bytes);
             *windows = windows.saturating_add(bytes.saturating_mul(u64::from(window)));
         }
@@ -253,22 +255,33 @@ fn shape_of(kind: &AttentionLayers) -> CacheShape {
     }
 }
 
-/// What `bytes` gives of one layer, which may be native.
-fn of_layer(
-    recipe: &Recipe,
-    geometry: &Geometry,
-    number: u32,
-    shape: &CacheShape,
-    bytes: &impl Fn(&Recipe, &CacheShape) -> u64,
-) -> u64 {
-    if !recipe.applies_to_layer(number as usize, geometry.layers as usize) {
-        return bytes(&Recipe::native(), shape);
+/// What a recipe makes of single layers: of a foreign file's lists, each may be as long as the file.
+struct ByLayer {
+    skipped: BTreeSet<usize>,
+    native: Recipe,
+    /// The recipe without skipped layers.
+    quantised: Recipe,
+}
+
+impl ByLayer {
+    fn new(recipe: &Recipe, geometry: &Geometry) -> Self {
+        ByLayer {
+            skipped: recipe.skipped_layers(geometry.layers as usize),
+            native: Recipe::native(),
+            quantised: Recipe {
+                skip_layers: Vec::new(),
+                ..recipe.clone()
+            },
+        }
     }
-    let quantised = Recipe {
-        skip_layers: Vec::new(),
-        ..recipe.clone()
-    };
-    bytes(&quantised, shape)
+
+    /// The recipe of a layer of its own.
+    fn of(&self, number: u32) -> &Recipe {
+        match self.skipped.contains(&(number as usize)) {
+            true => &self.native,
+            false => &self.quantised,
+        }
+    }
 }
 
 #[cfg(test)]

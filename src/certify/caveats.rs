@@ -1,6 +1,6 @@
 //! What was not established, in plain sentences.
 
-use crate::schema::{PanelPlan, Protocol, RuleName};
+use crate::schema::{PanelPlan, Protocol, Record, RuleName, stored_tokens};
 
 mod checkpoint;
 
@@ -44,6 +44,7 @@ pub(super) fn caveats(
     list.extend(aa_caveat(trial, aa));
     list.extend(model_caveat(trial));
     list.extend(unit_scales(trial));
+    list.extend(within_sink(trial));
     list.extend(checkpoint::caveats(trial));
     list.extend(bootstrap_errors(protocol));
     list.extend(protocol.panels.iter().filter_map(few_documents));
@@ -85,6 +86,27 @@ fn unit_scales(trial: &Trial<'_>) -> Option<String> {
         "Unit scales: every scale of a quantised component is exactly 1.0, as where calibration \
          was left out."
             .to_owned()
+    })
+}
+
+fn within_sink(trial: &Trial<'_>) -> Option<String> {
+    let sink = trial.recipe.as_ref()?.sink;
+    let records = &trial.evidence_of(&trial.arm.arm)?.records;
+    cases_within(u64::from(sink), records.values().flatten())
+}
+
+/// Cases of which a cache with a sink of so many tokens stores none otherwise than the native one.
+fn cases_within<'a>(sink: u64, records: impl Iterator<Item = &'a Record>) -> Option<String> {
+    let (mut all, mut within) = (0, 0);
+    for tokens in records.map(stored_tokens).filter(|tokens| *tokens > 0) {
+        all += 1;
+        within += u64::from(tokens <= sink);
+    }
+    (within > 0).then(|| {
+        format!(
+            "{within} of {all} cases end within the first {sink} tokens, which are stored natively: they \
+             say nothing of the recipe."
+        )
     })
 }
 
@@ -137,4 +159,29 @@ fn no_variation(panel: &PanelResult<'_>) -> Vec<String> {
             )
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_that_end_within_a_sink_are_counted() {
+        let record = |prompt_tokens, output_tokens| Record {
+            prompt_tokens,
+            output_tokens: Some(output_tokens),
+            ..Record::default()
+        };
+        // The last token is not stored; what was not run has none.
+        let records = [record(4, 3), record(5, 3), record(90, 1), record(3, 0)];
+        assert_eq!(cases_within(0, records.iter()), None);
+        assert_eq!(cases_within(5, records.iter()), None);
+        let said = cases_within(6, records.iter()).unwrap();
+        assert!(
+            said.starts_with("1 of 3 cases end within the first 6 tokens"),
+            "{said}"
+        );
+        let said = cases_within(100, records.iter()).unwrap();
+        assert!(said.starts_with("3 of 3 cases"), "{said}");
+    }
 }

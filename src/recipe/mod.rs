@@ -240,7 +240,7 @@ impl Recipe {
     }
 
     /// The layers of a model with `layers` layers that stay native.
-    fn skipped_layers(&self, layers: usize) -> BTreeSet<usize> {
+    pub fn skipped_layers(&self, layers: usize) -> BTreeSet<usize> {
         let skipped = self.skip_layers.iter();
         skipped
             .filter_map(|&layer| resolve_layer(layer, layers))

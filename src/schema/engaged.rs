@@ -303,7 +303,7 @@ impl<'a> ExpectedStorage<'a> {
 
 /// Tokens that a case stored, whatever layers with a window kept of them. The last generated token is
 /// never stored, nor is the last target of a text.
-fn stored_tokens(record: &Record) -> u64 {
+pub fn stored_tokens(record: &Record) -> u64 {
     let prompt = u64::from(record.prompt_tokens);
     match (record.nll_sum, record.output_tokens) {
         (Some(_), _) => prompt.saturating_sub(1),

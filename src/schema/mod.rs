@@ -29,7 +29,7 @@ mod tree;
 pub use certificate::*;
 pub use checkpoint::*;
 pub use digest::*;
-pub use engaged::{ExpectedStorage, all_unit_scales};
+pub use engaged::{ExpectedStorage, all_unit_scales, stored_tokens};
 pub use evidence::*;
 pub use import::*;
 pub use json_schema::{JsonSchemaError, STORED_DOCUMENTS, StoredDocument, Violation};

@@ -45,12 +45,12 @@ impl<'a> Logits<'a> {
     /// See [`crate::backend::Backend::argmax`].
     pub fn argmax(&self, arch: Arch) -> Result<Vec<u32>, BackendError> {
         let rows = self.data.par_chunks(self.width).enumerate();
-        rows.map(|(row, logits)| {
+        let rows = rows.map(|(row, logits)| {
             let largest = self.check(arch, row, logits)?;
             let index = logits.iter().position(|&x| x == largest);
             Ok(index.unwrap_or_default() as u32)
-        })
-        .collect()
+        });
+        of_every_row(rows)
     }
 
     /// See [`crate::backend::Backend::nll`]: in f64, terms added by ascending index.
@@ -61,12 +61,12 @@ impl<'a> Logits<'a> {
             "rows of logits and targets"
         );
         let rows = self.data.par_chunks(self.width).zip(targets).enumerate();
-        rows.map(|(row, (logits, &target))| {
+        let rows = rows.map(|(row, (logits, &target))| {
             let largest = f64::from(self.check(arch, row, logits)?);
             let sum: f64 = logits.iter().map(|&x| (f64::from(x) - largest).exp()).sum();
             Ok(largest + sum.ln() - f64::from(logits[target as usize]))
-        })
-        .collect()
+        });
+        of_every_row(rows)
     }
 
     /// The largest logit, which is finite, of a row that holds what it should.
@@ -117,4 +117,11 @@ fn scan_lanes(x: &[f32]) -> Scan {
         lowest: lowest.iter().sum(),
         is_broken: is_broken.contains(&true),
     }
+}
+
+/// Results of all rows, or the first row's error: which thread fails first is chance.
+fn of_every_row<T: Send>(
+    rows: impl IndexedParallelIterator<Item = Result<T, BackendError>>,
+) -> Result<Vec<T>, BackendError> {
+    rows.collect::<Vec<_>>().into_iter().collect()
 }

@@ -368,3 +368,6 @@ fn write_weights(out: &mut dyn Write, weights: &Weights) -> std::io::Result<()> 
         ),
     }
 }
+
+#[cfg(test)]
+mod tests;
