@@ -22,7 +22,7 @@ use kvassay::recipe::float8::{dequantise, quantise, scale_from_absmax};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
-use support::decoding::{difference, layout, run};
+use support::decoding::{self, layout, run};
 use support::fixture;
 use support::oracle::Oracle;
 
@@ -31,25 +31,8 @@ const NAME: &str = "qwen3_moe";
 /// Experts in the last of four layers, stored together.
 const MIXED: &str = "qwen3_moe-mixed";
 
-/// Recipes change what is stored as an emulation in transformers does, by a part of what they change
-/// at all: numbers that lie next to a midpoint may be stored as neighbours.
-fn stores_as_recipes_say<B: Backend>(backend: B, native_limit: f64, (part, least): (f64, f64)) {
-    let decoder = fixture::decoder(&fixture::folder(NAME), backend);
-    let (expected, config) = (fixture::expected(NAME), decoder.config());
-    let native = layout(config, "native", &[]);
-    let (native, absmax) = run(&decoder, &native, &expected, 97);
-    let found = difference(&native, &expected.logits_rounded);
-    println!("native: {found:.1e}");
-    assert!(found < native_limit, "native: {found:e}");
-    for recipe in ["AD", "SD", "SF"] {
-        let emulated = fixture::logits_of(NAME, recipe);
-        let (found, _) = run(&decoder, &layout(config, recipe, &absmax), &expected, 61);
-        let moved = difference(&expected.logits_rounded, &emulated);
-        let found = difference(&found, &emulated);
-        println!("{recipe}: {found:.1e} of {moved:.1e}");
-        let limit = (part * moved).max(least);
-        assert!(found < limit, "{recipe}: {found:e} of {moved:e}");
-    }
+fn stores_as_recipes_say<B: Backend>(backend: B, native_limit: f64, limits: (f64, f64)) {
+    decoding::stores_as_recipes_say(NAME, backend, native_limit, limits);
 }
 
 #[test]

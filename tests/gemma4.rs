@@ -6,102 +6,20 @@
 mod support;
 
 use assert_cmd::Command;
+use kvassay::backend::Backend;
 use kvassay::backend::cpu::CpuBackend;
 use kvassay::backend::cuda::CudaBackend;
-use kvassay::backend::{Backend, CacheLayout, CacheRow};
-use kvassay::model::{Decoder, ModelConfig, Workspace};
-use kvassay::recipe::Recipe;
-use kvassay::schema::LayerAbsmax;
+use kvassay::model::ModelConfig;
 use serde_json::{Value, json};
-use support::fixture::{self, Expected};
+use support::decoding::{self, layout, run_beside};
+use support::fixture;
 use support::oracle::Oracle;
 
 const NAMES: [&str; 3] = ["gemma4-experts", "gemma4", "gemma4-whole"];
 
-fn layout(config: &ModelConfig, recipe: &str, absmax: &[LayerAbsmax]) -> CacheLayout {
-    let recipe = Recipe::parse(recipe).unwrap();
-    CacheLayout {
-        layers: config.cache_layers(),
-        native: config.native_dtype,
-        slots: 2,
-        slot_tokens: 256,
-        pass_tokens: 256,
-        absmax: recipe.needs_calibration().then(|| absmax.to_vec()),
-        recipe,
-    }
-}
-
-/// Logits of the kept rows, and the largest values that the cache holds; with as many rows of
-/// another sequence beside those of each pass where `beside` is set.
-fn run<B: Backend>(
-    decoder: &Decoder<B>,
-    layout: &CacheLayout,
-    expected: &Expected,
-    chunk: usize,
-    beside: bool,
-) -> (Vec<f32>, Vec<LayerAbsmax>) {
-    let backend = decoder.backend();
-    let mut cache = backend.cache(layout).unwrap();
-    let mut workspace = Workspace::new(backend, decoder.config()).unwrap();
-    let mut found = Vec::new();
-    for start in (0..expected.ids.len()).step_by(chunk) {
-        let end = expected.ids.len().min(start + chunk);
-        let row = |position| CacheRow { slot: 1, position };
-        let mut rows: Vec<CacheRow> = (start..end).map(row).collect();
-        let kept = expected
-            .rows
-            .iter()
-            .filter(|row| (start..end).contains(row));
-        let wanted: Vec<usize> = kept.map(|row| row - start).collect();
-        let mut ids = expected.ids[start..end].to_vec();
-        if beside {
-            rows.extend((start..end).map(|position| CacheRow { slot: 0, position }));
-            ids.extend(expected.ids.iter().rev().skip(start).take(end - start));
-        }
-        let logits = decoder.forward(&mut cache, &rows, &ids, &wanted, &mut workspace);
-        if let Some(logits) = logits.unwrap() {
-            found.extend(backend.to_host(logits).unwrap());
-        }
-    }
-    backend.settle().unwrap();
-    (found, backend.slot_absmax(&cache, 1).unwrap())
-}
-
-/// Root mean square of the differences over that of the expected numbers.
-fn difference(found: &[f32], expected: &[f32]) -> f64 {
-    assert_eq!(found.len(), expected.len());
-    let square = |x: f32| f64::from(x) * f64::from(x);
-    let differences: f64 = found.iter().zip(expected).map(|(a, b)| square(a - b)).sum();
-    (differences / expected.iter().copied().map(square).sum::<f64>()).sqrt()
-}
-
-/// Recipes change logits as an emulation in transformers does, by a part of what they change at all:
-/// numbers that lie next to a midpoint may be stored as neighbours.
-fn stores_as_recipes_say<B: Backend>(backend: impl Fn() -> B, (part, least): (f64, f64)) {
+fn stores_as_recipes_say<B: Backend>(backend: impl Fn() -> B, limits: (f64, f64)) {
     for name in ["gemma4-experts", "gemma4"] {
-        let backend = backend();
-        let decoder = fixture::decoder(&fixture::folder(name), backend);
-        let (expected, config) = (fixture::expected(name), decoder.config());
-        let native = layout(config, "native", &[]);
-        let (found, absmax) = run(&decoder, &native, &expected, 97, false);
-        let found = difference(&found, &expected.logits_rounded);
-        println!("{name} native: {found:.1e}");
-        assert!(found < least.max(1e-4), "{name} native: {found:e}");
-        for recipe in ["AD", "SD", "SF"] {
-            let emulated = fixture::logits_of(name, recipe);
-            let (found, _) = run(
-                &decoder,
-                &layout(config, recipe, &absmax),
-                &expected,
-                61,
-                false,
-            );
-            let moved = difference(&expected.logits_rounded, &emulated);
-            let found = difference(&found, &emulated);
-            println!("{name} {recipe}: {found:.1e} of {moved:.1e}");
-            let limit = (part * moved).max(least);
-            assert!(found < limit, "{name} {recipe}: {found:e} of {moved:e}");
-        }
+        decoding::stores_as_recipes_say(name, backend(), limits.1.max(1e-4), limits);
     }
 }
 
@@ -133,7 +51,7 @@ fn bits_stay<B: Backend>(backend: impl Fn() -> B) {
         for recipe in ["native", "SD"] {
             let layout = layout(decoder.config(), recipe, &[]);
             let bits = |chunk: usize, beside: bool| -> Vec<u32> {
-                let (found, _) = run(&decoder, &layout, &expected, chunk, beside);
+                let (found, _) = run_beside(&decoder, &layout, &expected, chunk, beside);
                 found.into_iter().map(f32::to_bits).collect()
             };
             let whole = bits(expected.ids.len(), false);
