@@ -11,6 +11,8 @@ use crate::recipe::{Format, NativeDtype};
 
 const INNER: usize = 48;
 const TOKENS: usize = 70;
+/// Tokens of a pass in which every row has work for a whole block of a GPU.
+const MANY_TOKENS: usize = 300;
 
 /// Weights of a layer's heads, of one element type.
 struct Layer<'a, B: Backend> {
@@ -94,6 +96,7 @@ impl<B: Backend> Suite<'_, B> {
         {
             self.heads_of(shape, optional, false, &RECIPES);
         }
+        self.many_heads_in_many_rows();
         self.gated_projections();
         self.what_cannot_be_stored_is_named();
     }
@@ -119,7 +122,25 @@ impl<B: Backend> Suite<'_, B> {
                 let layout = shape.layout(recipe, NativeDtype::F16);
                 self.heads_are_those_of_simpler_operations(&layer, &layout, tolerance);
             }
-            self.heads_do_not_depend_on_other_rows(&layer);
+            self.heads_do_not_depend_on_other_rows(&layer, TOKENS);
+        }
+    }
+
+    /// More heads than a block takes at a time, in more rows than a block each would be too few for.
+    fn many_heads_in_many_rows(&self) {
+        let shape = Shape {
+            layers: 1,
+            heads: 15,
+            kv_heads: 5,
+            ..SMALL
+        };
+        for (head_dim, keys_are_values) in [(128, false), (128, true), (40, false), (256, false)] {
+            let shape = Shape { head_dim, ..shape };
+            let width = packed_width(shape, keys_are_values);
+            for (data, _) in stored(self.tolerance, 87, width * INNER) {
+                let layer = self.layer(shape, data, true, keys_are_values);
+                self.heads_do_not_depend_on_other_rows(&layer, MANY_TOKENS);
+            }
         }
     }
 
@@ -139,7 +160,7 @@ impl<B: Backend> Suite<'_, B> {
             (_, head_dim) => head_dim / 2,
         };
         // Angles, so that lengths stay as they are.
-        let angles: Vec<f32> = noise(81, TOKENS * half);
+        let angles: Vec<f32> = noise(81, MANY_TOKENS * half);
         Layer {
             backend: self.backend,
             shape,
@@ -215,9 +236,9 @@ impl<B: Backend> Suite<'_, B> {
         );
     }
 
-    fn heads_do_not_depend_on_other_rows(&self, layer: &Layer<'_, B>) {
+    fn heads_do_not_depend_on_other_rows(&self, layer: &Layer<'_, B>, tokens: usize) {
         let layout = layer.shape.layout("SD", NativeDtype::F16);
-        let x = noise(86, TOKENS * INNER);
+        let x = noise(86, tokens * INNER);
         let run = |cache: &mut B::Cache, from: usize, to: usize| {
             let part = self.upload(&x[from * INNER..to * INNER], INNER);
             let rows = span(2, from, to);
@@ -232,19 +253,23 @@ impl<B: Backend> Suite<'_, B> {
             [bits(&self.host(&q)), bits(&self.host(&out))]
         };
         let mut cache = self.backend.cache(&layout).expect("a cache");
-        let whole = run(&mut cache, 0, TOKENS);
+        let whole = run(&mut cache, 0, tokens);
         let mut cache = self.backend.cache(&layout).expect("a cache");
         let mut from = 0;
-        for chunk in [1, 2, 16, 17, 1, 33] {
-            let part = run(&mut cache, from, from + chunk);
+        for chunk in [1, 2, 16, 17, 1, 33, tokens] {
+            let to = tokens.min(from + chunk);
+            if from == to {
+                break;
+            }
+            let part = run(&mut cache, from, to);
             let width = layer.shape.q_width();
             for (part, whole) in part.iter().zip(&whole) {
-                let expected = &whole[from * width..(from + chunk) * width];
-                assert!(part == expected, "{chunk} rows from {from}");
+                let expected = &whole[from * width..to * width];
+                assert!(part == expected, "rows {from} to {to}");
             }
-            from += chunk;
+            from = to;
         }
-        assert_eq!(from, TOKENS);
+        assert_eq!(from, tokens);
     }
 
     fn gated_projections(&self) {

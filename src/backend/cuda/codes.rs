@@ -79,7 +79,7 @@ impl CudaBackend {
         let [rows, columns] = part.shape;
         let codes = device.allocate(part.bytes.len(), Purpose::Staging)?;
         let mut staging = self.staging.borrow_mut();
-        staging.fill(&codes, 0, part.bytes)?;
+        staging.fill(&codes, &[part.bytes])?;
         let scales = device.upload(&part.scales, Purpose::Staging)?;
         let (zeros, zero) = match &part.zeros {
             Zeros::All(zero) => (None, *zero),

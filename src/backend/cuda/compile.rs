@@ -16,6 +16,7 @@ use crate::schema::sha256_hex;
 
 const COMMON: &str = include_str!("kernels/common.cu");
 const MLP: &str = include_str!("kernels/mlp.cu");
+const TENSOR_CORES: &str = include_str!("kernels/tensor_cores.cu");
 const EXPERTS: &str = include_str!("kernels/experts.cu");
 const EXPERTS_HOPPER: &str = include_str!("kernels/experts_hopper.cu");
 const ATTENTION: [&str; 3] = [
@@ -61,7 +62,7 @@ impl Unit {
     /// Products of experts by tensor cores, of BF16 or F16 weights. `hopper` adds the blocks of
     /// compute capability 9.0.
     pub fn experts(bf16: bool, hopper: bool) -> Self {
-        let mut source = vec![COMMON, MLP, EXPERTS];
+        let mut source = vec![COMMON, MLP, TENSOR_CORES, EXPERTS];
         if hopper {
             source.push(EXPERTS_HOPPER);
         }
@@ -94,7 +95,7 @@ impl Unit {
 
     /// Attention; definitions say for what. `hopper` adds the blocks of compute capability 9.0.
     pub fn attention(defines: Vec<String>, hopper: bool) -> Self {
-        let mut source = [&[COMMON], &ATTENTION[..]].concat();
+        let mut source = [&[COMMON, TENSOR_CORES], &ATTENTION[..]].concat();
         if hopper {
             source.push(ATTENTION_HOPPER);
         }

@@ -56,6 +56,19 @@ fn of_width([usual, wide]: [&'static str; 2], head_dim: usize) -> &'static str {
     if head_dim > 256 { wide } else { usual }
 }
 
+/// Rows from which blocks of one row each keep a device busy.
+const MANY_ROWS: usize = 256;
+
+/// Blocks that split `heads` heads of each of `rows` rows, and how many of them share a row.
+fn split_blocks(rows: usize, heads: usize) -> (u32, i32) {
+    let parts = if rows < MANY_ROWS {
+        heads.div_ceil(8)
+    } else {
+        1
+    };
+    (blocks(rows * parts, 1), int(parts))
+}
+
 /// Elements that a block of the gate takes of a row.
 const GATE_PART: usize = 2048;
 
@@ -212,12 +225,17 @@ impl CudaBackend {
                 .map_or(0, |format| Format::from(format) as i32),
             store: self.store_arguments(cache, layer, rows, [0, 0], turned)?,
         };
-        let vectors = rows.len() * (q.width + 2 * kv_width) / shape.head_dim;
-        let kernel = of_width(["split_heads", "split_heads_wide"], shape.head_dim);
-        kernels.start(kernel, blocks(vectors, 8), |function, grid| {
+        let kernel = match shape.head_dim {
+            ..=128 => "split_heads",
+            129..=256 => "split_heads_256",
+            _ => "split_heads_512",
+        };
+        let heads = (q.width + 2 * kv_width) / shape.head_dim;
+        let (each, parts) = split_blocks(rows.len(), heads);
+        kernels.start(kernel, each, |function, grid| {
             // SAFETY: the tensors have a row for each of `rows`, every row has a page, positions
             // lie within the table.
-            unsafe { launch!(kernels.device, function, grid, 256, 0; arguments) }
+            unsafe { launch!(kernels.device, function, grid, 256, 0; arguments, parts) }
         })
     }
 

@@ -51,18 +51,25 @@ impl Pinned {
         }
     }
 
-    /// Puts `data` at the start, once the latest copy out of it is done.
-    fn fill(&mut self, data: &[u8]) -> Result<(), BackendError> {
-        assert!(data.len() <= self.bytes, "bytes of page-locked memory");
+    /// Puts `parts` at the start, one after another, once the latest copy out of it is done; returns
+    /// their bytes.
+    fn fill(&mut self, parts: &[&[u8]]) -> Result<usize, BackendError> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        assert!(bytes <= self.bytes, "bytes of page-locked memory");
         // SAFETY: the event is alive; one that was never recorded is reached.
         unsafe { event::synchronize(self.copied) }.map_err(failed("a copy to the device"))?;
         // SAFETY: the memory has at least as many bytes, belongs to this value alone, and nothing
         // reads it any more.
-        let to = unsafe { std::slice::from_raw_parts_mut(self.pointer.cast::<u8>(), data.len()) };
-        to.par_chunks_mut(CHUNK)
-            .zip(data.par_chunks(CHUNK))
-            .for_each(|(to, from)| to.copy_from_slice(from));
-        Ok(())
+        let mut left = unsafe { std::slice::from_raw_parts_mut(self.pointer.cast::<u8>(), bytes) };
+        let mut pairs = Vec::with_capacity(bytes.div_ceil(CHUNK) + parts.len());
+        for from in parts.iter().flat_map(|part| part.chunks(CHUNK)) {
+            let (to, rest) = left.split_at_mut(from.len());
+            left = rest;
+            pairs.push((to, from));
+        }
+        let copy = |(to, from): (&mut [u8], &[u8])| to.copy_from_slice(from);
+        pairs.into_par_iter().for_each(copy);
+        Ok(bytes)
     }
 
     /// Starts a copy of the first `bytes` bytes to an address on the device, which has to have
@@ -103,37 +110,73 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// Fills a buffer from byte `first` on. The last pieces may be under way still; what is started
-    /// later sees them.
+    /// Fills a buffer with `parts`, one after another. The last pieces may be under way still; what is
+    /// started later sees them.
     ///
     /// # Errors
     /// [`BackendError::Device`] where page-locked memory or a copy fails.
     ///
     /// # Panics
     /// Where the buffer is smaller.
-    pub fn fill<T: Copy>(
-        &mut self,
-        buffer: &Buffer,
-        first: usize,
-        data: &[T],
-    ) -> Result<(), BackendError> {
-        assert!(
-            first + size_of_val(data) <= buffer.bytes(),
-            "bytes of a buffer"
-        );
+    pub fn fill(&mut self, buffer: &Buffer, parts: &[&[u8]]) -> Result<(), BackendError> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        assert!(bytes <= buffer.bytes(), "bytes of a buffer");
         while self.pieces.len() < PIECES {
             self.pieces.push(Pinned::new(buffer.device(), PIECE)?);
         }
-        // SAFETY: the numbers that tensors are made of have no padding.
-        let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) };
-        let mut to = buffer.pointer() + first as u64;
-        for piece in <[u8]>::chunks(bytes, PIECE) {
+        let mut to = buffer.pointer();
+        for piece in pieces(parts, PIECE) {
             let pinned = &mut self.pieces[self.next];
             self.next = (self.next + 1) % PIECES;
-            pinned.fill(piece)?;
-            pinned.copy_to(to, piece.len())?;
-            to += piece.len() as u64;
+            let bytes = pinned.fill(&piece)?;
+            pinned.copy_to(to, bytes)?;
+            to += bytes as u64;
         }
         Ok(())
+    }
+}
+
+/// Parts of `most` bytes each, and of the rest, of what `parts` are one after another: weights of experts
+/// are many small parts, each of which would take longer to start than to copy.
+fn pieces<'a>(parts: &[&'a [u8]], most: usize) -> Vec<Vec<&'a [u8]>> {
+    let mut pieces = Vec::new();
+    let (mut piece, mut room) = (Vec::new(), most);
+    for part in parts {
+        let mut left = *part;
+        while !left.is_empty() {
+            let (own, rest) = left.split_at(left.len().min(room));
+            piece.push(own);
+            (left, room) = (rest, room - own.len());
+            if room == 0 {
+                pieces.push(std::mem::take(&mut piece));
+                room = most;
+            }
+        }
+    }
+    if !piece.is_empty() {
+        pieces.push(piece);
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Every byte comes once and in order, in as few pieces as hold them.
+        #[test]
+        fn pieces_are_full_and_leave_nothing_out(
+            parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..12),
+            most in 1usize..60,
+        ) {
+            let borrowed: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+            let found: Vec<Vec<u8>> = pieces(&borrowed, most).iter().map(|piece| piece.concat()).collect();
+            let all = parts.concat();
+            let expected: Vec<&[u8]> = all.chunks(most).collect();
+            prop_assert_eq!(found, expected);
+        }
     }
 }

@@ -92,22 +92,31 @@ impl CudaWeight {
         assert_eq!(elements, out * inner, "elements of a weight");
         let format = parts.first().map_or(Format::F32, format_of);
         let data = device.allocate(elements * format.bytes(), Purpose::Weights)?;
-        let mut first = 0;
         for part in parts {
             assert_eq!(format_of(part), format, "element type of a weight's parts");
-            match part {
-                TensorData::F32(v) => staging.fill(&data, first, v)?,
-                TensorData::F16(v) => staging.fill(&data, first, v)?,
-                TensorData::Bf16(v) => staging.fill(&data, first, v)?,
-            }
-            first += part.len() * format.bytes();
         }
+        let parts: Vec<&[u8]> = parts.iter().map(bytes_of).collect();
+        staging.fill(&data, &parts)?;
         Ok(CudaWeight {
             data,
             format,
             out,
             inner,
         })
+    }
+}
+
+/// The bytes of a host tensor.
+fn bytes_of(data: &TensorData) -> &[u8] {
+    fn of<T: Copy>(numbers: &[T]) -> &[u8] {
+        let (first, bytes) = (numbers.as_ptr().cast(), size_of_val(numbers));
+        // SAFETY: the numbers that tensors are made of have no padding.
+        unsafe { std::slice::from_raw_parts(first, bytes) }
+    }
+    match data {
+        TensorData::F32(numbers) => of(numbers),
+        TensorData::F16(numbers) => of(numbers),
+        TensorData::Bf16(numbers) => of(numbers),
     }
 }
 

@@ -35,7 +35,7 @@ impl<B: Backend> Arm<B> {
         recipe
             .check_layers(layers)
             .and_then(|()| recipe.check_heads(&head_dims))
-            .map_err(|error| EngineError::Unsupported(error.to_string()))?;
+            .map_err(|e| EngineError::Unsupported(format!("recipe {}: {e}", recipe.name)))?;
         let scales = absmax.as_ref().map_or(0, Vec::len);
         if recipe.needs_calibration() && scales != layers {
             return Err(EngineError::Worker(format!(

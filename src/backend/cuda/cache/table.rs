@@ -8,8 +8,10 @@ use super::{PAGE, Page};
 use crate::backend::cuda::device::{Buffer, Device, Purpose};
 use crate::backend::{BackendError, CacheLayout};
 
-/// Most parts of the table that are copied one by one: many of them take longer than all of it.
-const MOST_COPIES: usize = 128;
+/// Bytes that are copied in about the time that it takes to start a copy.
+const WORTH_A_COPY: usize = 40_000;
+/// Copies that are started sooner than whether to start them is worth thinking about.
+const FEW_COPIES: usize = 4;
 
 /// Pages of all slots, `[kinds][slots][pages per slot]`.
 pub struct Table {
@@ -48,10 +50,15 @@ impl Pages {
     /// Parts that are to be copied, after which the device knows everything.
     fn take_changed(&mut self) -> Vec<Range<usize>> {
         let changed = std::mem::take(&mut self.changed);
-        if changed.len() > MOST_COPIES {
+        if changed.len() > self.most_copies() {
             return std::iter::once(0..self.all.len()).collect();
         }
         changed.into_values().collect()
+    }
+
+    /// Most parts that are copied one by one: more of them take longer than the whole table.
+    fn most_copies(&self) -> usize {
+        FEW_COPIES + size_of_val(&self.all[..]) / WORTH_A_COPY
     }
 }
 
@@ -138,7 +145,7 @@ mod tests {
                     pages.put((kind, slot % slots, number), page);
                 }
                 let parts = pages.take_changed();
-                prop_assert!(parts.len() <= MOST_COPIES);
+                prop_assert!(parts.len() <= pages.most_copies());
                 for part in parts {
                     device[part.clone()].copy_from_slice(&pages.all[part]);
                 }

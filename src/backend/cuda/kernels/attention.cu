@@ -74,23 +74,6 @@ struct Attention {
   Side k, v;
 };
 
-DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
-
-// Copies up to 16 bytes to shared memory; the rest of the 16 becomes zero.
-DEV void copy_async(void* to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
-}
-// The same for 4 bytes.
-DEV void copy_async_quarter(void* to, const void* from, int bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
-}
-// The same for 8 bytes.
-DEV void copy_async_half(void* to, const void* from, int bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" :: "r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
-}
-DEV void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-DEV void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 DEV u16 to_operand(float x) { return f32_to_half(OPERAND, x); }
 DEV float from_operand(u16 h) { return half_to_f32(OPERAND, h); }
 // Two operands times two.
@@ -240,6 +223,18 @@ DEV void put_scale(const Attention& a, Scales* to, int thread, float scale, int 
 
 // Eight neighbouring elements of a query vector, from element `d` on; zeros beyond HD.
 struct Eight { float x[8]; };
+// Query heads that share a key/value head, as rows of a block stand: member after member.
+struct Group {
+  int size; u32 inverse;
+  // Exact as long as row * size stays below 65536; division takes several times as many instructions.
+  DEV_MEMBER int member(int row) const { return (int)(row * inverse >> 16); }
+};
+DEV Group group_of_heads(const Attention& a) {
+  Group g;
+  g.size = a.heads / a.kv_heads;
+  g.inverse = 65536u / g.size + 1;
+  return g;
+}
 DEV Eight query(const Attention& a, i64 vector, int d) {
   Eight q;
   if (d >= HD) {
@@ -270,21 +265,36 @@ template <class Place> DEV void put_query(const Eight& q, int d, const Place& pl
     if (EXACT) *place(1, term(d + i)) = to_rest(q.x[i], q.x[i + 1], h);
   }
 }
+// The same where they are operands as they are.
+template <class Place> DEV void put_operands(const uint4& h, int d, const Place& place) {
+  *place(0, term(d)) = h.x; *place(0, term(d + 2)) = h.y; *place(0, term(d + 4)) = h.z; *place(0, term(d + 6)) = h.w;
+}
 // Queries of a block's `rows` rows, by `threads` threads.
-template <int ROWS, int THREADS, class Place> DEV void put_queries(const Attention& a, const Job& job, int head, int first, int thread, const Place& place) {
+template <int ROWS, int THREADS, class Place> DEV void put_queries(const Attention& a, const Job& job, int head, Group group, int first, int thread, const Place& place) {
   const int PIECES = HDP / 8;
-  int group = a.heads / a.kv_heads;
+  bool as_they_are = !EXACT && a.q_format == OPERAND;
 #pragma unroll 4
   for (int i = thread; i < ROWS * PIECES; i += THREADS) {
-    int r = i / PIECES, d = i % PIECES * 8, member = (first + r) / group;
+    int r = i / PIECES, d = i % PIECES * 8, member = group.member(first + r);
+    auto at = [&](int part, int t) { return place(part, r, t); };
+    bool is_row = member < job.members;
+    i64 vector = 0;
+    if (is_row) vector = (i64)a.members[job.first + member] * a.heads + head * group.size + (first + r) - member * group.size;
+    if (as_they_are) {
+      uint4 h;
+      h.x = h.y = h.z = h.w = 0;
+      if (is_row && d < HD) h = *(const uint4*)((const u16*)a.q + vector * HD + d);
+      put_operands(h, d, at);
+      continue;
+    }
     Eight q;
-    if (member < job.members) {
-      q = query(a, (i64)a.members[job.first + member] * a.heads + head * group + (first + r) % group, d);
+    if (is_row) {
+      q = query(a, vector, d);
     } else {
 #pragma unroll
       for (int j = 0; j < 8; j++) q.x[j] = 0.f;
     }
-    put_query(q, d, [&](int part, int t) { return place(part, r, t); });
+    put_query(q, d, at);
   }
 }
 
@@ -316,8 +326,8 @@ DEV float merged(Merge m, float before, float own) { return fmaf(before, m.befor
 // The first span of a row that sees tokens up to `see`.
 DEV int first_span(const Attention& a, int see) { return see < a.window ? 0 : (see + 1 - a.window) / SPAN; }
 
-// What a row's sums come to, for one span and for merged ones.
-DEV float finish(float sum, float weights, float scale) { return fmaf(sum / weights, scale, 0.f); }
+// What a row's sums come to, for one span and for merged ones: `inverse` is one over its weights.
+DEV float finish(float sum, float inverse, float scale) { return fmaf(sum * inverse, scale, 0.f); }
 
 DEV void put2(const Attention& a, i64 at, float x, float y) {
   if (a.out_format == FORMAT_F32) {
@@ -325,7 +335,7 @@ DEV void put2(const Attention& a, i64 at, float x, float y) {
     v.x = x; v.y = y;
     *(float2*)((float*)a.out + at) = v;
   } else {
-    *(u32*)((u16*)a.out + at) = (u32)f32_to_half(a.out_format, x) | (u32)f32_to_half(a.out_format, y) << 16;
+    *(u32*)((u16*)a.out + at) = pack2(a.out_format, x, y);
   }
 }
 
@@ -344,6 +354,6 @@ KERNEL(128) merge_spans(Attention a, const int* long_rows) {
       weights = merged(m, weights, l.y);
       sum = merged(m, sum, a.partial[(at + i) * HD + d]);
     }
-    put(a.out, a.out_format, ((i64)row * a.heads + blockIdx.y) * HD + d, finish(sum, weights, unscaled(a.v)));
+    put(a.out, a.out_format, ((i64)row * a.heads + blockIdx.y) * HD + d, finish(sum, 1.f / weights, unscaled(a.v)));
   }
 }

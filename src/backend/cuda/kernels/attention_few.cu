@@ -13,7 +13,7 @@
 #define FEW_STAGES (HELD_FEW == TWO_EACH ? 2 : 1)
 // Blocks that should share a multiprocessor: more hide each other's waits, as long as registers
 // suffice.
-#define FEW_BLOCKS (EXACT || HD > 128 ? 1 : K_BYTES && V_BYTES ? 4 : 3)
+#define FEW_BLOCKS (EXACT || HD > 128 ? 1 : K_BYTES && V_BYTES ? 5 : 3)
 #define STRIDE (HDP + 8)                                       // halves per row: rows fall on different banks
 #define BYTE_STRIDE (HDP / 16 % 2 ? HDP : HDP + 16)            // bytes per row of one-byte elements, likewise
 #define K_ROW (K_BYTES ? BYTE_STRIDE : STRIDE * 2)
@@ -31,41 +31,39 @@
 // Loops over long vectors are unrolled in part: whole, they hold more addresses than there are registers.
 #define UNROLLED(times) (HD > 256 ? times : 256)
 
-DEV void load_matrices(u32 r[4], const void* p) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
-}
-DEV void load_transposed(u32 r[4], const void* p) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
-}
-// c += a b: 16 rows, 8 columns, 16 terms, sums in f32.
-DEV void multiply(float c[4], const u32 a[4], u32 b0, u32 b1) {
-#if BF16
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-#else
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-#endif
-    : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // Starts to copy one side of the tile at `token0` as it is stored to rows of ROW bytes; what lies
 // beyond `last` becomes zero: whatever bytes are there never enter arithmetic. `pages` are the
 // addresses of the tile's pages.
 template <int THREADS, int WIDTH, int ROW> DEV void fetch(const u64* pages, u32 elements, int head, int token0, int last, char* to) {
   const int PIECE = WIDTH % 8 ? 4 : WIDTH % 16 ? 8 : 16, PIECES = WIDTH / PIECE;  // per token
-  const int COUNT = TILE * PIECES;
+  const int COUNT = TILE * PIECES, STEP = THREADS / PIECES;
   int thread = threadIdx.x;
+  u32 base = shared_address(to), of_head = elements + head * (PAGE * WIDTH);
+  if (THREADS % PIECES == 0 && TILE % STEP == 0 && (PAGE % STEP == 0 || STEP % PAGE == 0)) {
+    // A thread takes the same piece of every STEP-th token: addresses differ by what is known beforehand.
+    int own = thread / PIECES, c = thread % PIECES * PIECE;
+    u32 offset = of_head + own % PAGE * WIDTH + c, at = base + own * ROW + c;
+    if (token0 + TILE - 1 <= last) {
 #pragma unroll UNROLLED(4)
-  for (int j = 0; j < (COUNT + THREADS - 1) / THREADS; j++) {
-    int i = j * THREADS + thread, token = i / PIECES, c = i % PIECES;
-    if (COUNT % THREADS != 0 && i >= COUNT) break;
-    bool stored = token0 + token <= last;
-    u64 from = pages[stored ? token / PAGE : 0] + elements + ((u64)head * PAGE + token % PAGE) * WIDTH + c * PIECE;
-    char* at = to + token * ROW + c * PIECE;
-    if (PIECE == 16) copy_async(at, (const void*)from, stored ? 16 : 0);
-    else if (PIECE == 8) copy_async_half(at, (const void*)from, stored ? 8 : 0);
-    else copy_async_quarter(at, (const void*)from, stored ? 4 : 0);
+      for (int token = 0; token < TILE; token += STEP)
+        copy_piece<PIECE>(at + token * ROW, pages[token / PAGE + (STEP > PAGE ? own / PAGE : 0)] + (offset + token % PAGE * WIDTH));
+    } else {
+#pragma unroll UNROLLED(4)
+      for (int token = 0; token < TILE; token += STEP) {
+        bool stored = token0 + own + token <= last;
+        u64 page = pages[stored ? token / PAGE + (STEP > PAGE ? own / PAGE : 0) : 0];
+        copy_piece<PIECE>(at + token * ROW, page + (offset + token % PAGE * WIDTH), stored ? PIECE : 0);
+      }
+    }
+  } else {
+#pragma unroll UNROLLED(4)
+    for (int j = 0; j < (COUNT + THREADS - 1) / THREADS; j++) {
+      int i = j * THREADS + thread, token = i / PIECES, c = i % PIECES * PIECE;
+      if (COUNT % THREADS != 0 && i >= COUNT) break;
+      bool stored = token0 + token <= last;
+      u64 page = pages[stored ? token / PAGE : 0];
+      copy_piece<PIECE>(base + token * ROW + c, page + (of_head + token % PAGE * WIDTH + c), stored ? PIECE : 0);
+    }
   }
 }
 
@@ -120,10 +118,11 @@ static_assert(HELD_FEW != IN_TURNS || HD == HDP, "zeros behind vectors that lie 
 struct FewScales { float key[TILE], value[TILE]; };
 
 // One of a block's turns: a job, and the key/value head that the block takes of it.
+struct FewPlace { int job, head; };
 struct FewTurn { int head, token0, count, last; };
-DEV FewTurn few_turn(const Attention& a, const Job& job, int turn) {
+DEV FewTurn few_turn(const Job& job, int head) {
   FewTurn t;
-  t.head = turn % a.kv_heads;
+  t.head = head;
   t.token0 = first_token(job);
   int end = job.last / TILE + 1, most = (job.span + 1) * TILES;
   t.count = (end < most ? end : most) - t.token0 / TILE;
@@ -131,13 +130,13 @@ DEV FewTurn few_turn(const Attention& a, const Job& job, int turn) {
   return t;
 }
 // Starts to copy a turn's job.
-DEV void fetch_job(const Attention& a, int turn, Job* to) {
-  if (threadIdx.x < 2) copy_async((char*)to + threadIdx.x * 16, (const char*)(a.jobs + turn / a.kv_heads) + threadIdx.x * 16, 16);
+DEV void fetch_job(const Attention& a, int job, Job* to) {
+  if (threadIdx.x < 2) copy_piece<16>(shared_address(to) + threadIdx.x * 16, (u64)(a.jobs + job) + threadIdx.x * 16);
 }
 // Starts to copy the addresses of a turn's pages.
 DEV void fetch_addresses(const Attention& a, const Job& job, u64* to) {
   int i = threadIdx.x, token = first_token(job) + i * PAGE;
-  if (i < SPAN / PAGE && token <= job.last) copy_async_half(to + i, &a.table[(i64)job.slot * a.max_pages + token / PAGE].stored, 8);
+  if (i < SPAN / PAGE && token <= job.last) copy_piece<8>(shared_address(to + i), (u64)&a.table[(i64)job.slot * a.max_pages + token / PAGE].stored);
 }
 // Starts to copy a tile's dynamic scales. What lies beyond `last` may be anything: attention does not
 // look at it.
@@ -147,7 +146,7 @@ DEV void fetch_scales(const Attention& a, const u64* pages, int head, int token0
   bool is_value = threadIdx.x >= TILE / 4;
   if (!(is_value ? a.v.dynamic : a.k.dynamic)) return;
   u64 from = pages[token / PAGE] + (is_value ? a.v.scales : a.k.scales) + (head * PAGE + token % PAGE) * 4;
-  copy_async((is_value ? to->value : to->key) + token, (const void*)from, 16);
+  copy_piece<16>(shared_address((is_value ? to->value : to->key) + token), from);
 }
 static_assert(SPAN / PAGE <= 128, "a thread per page of a span");
 
@@ -165,7 +164,8 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
   static_assert(FEW_STAGES * FEW_TILE + FEW_STAGED_ALL + PARTS * ROWS * BOTH * 2 + 4 * ROWS * sizeof(float)
     + FEW_SCALES * sizeof(FewScales) + 2 * (SPAN / PAGE) * sizeof(u64) + 4 * sizeof(Job) == FEW_SHARED, "shared memory of a block");
 
-  int thread = threadIdx.x, across = thread >> 5, lane = thread & 31, group = a.heads / a.kv_heads;
+  int thread = threadIdx.x, across = thread >> 5, lane = thread & 31;
+  Group group = group_of_heads(a);
   bool changing_keys = keys_change(a), changing_values = values_change(a);
   float key_unit = a.factor * unscaled(a.k);
   // Nothing reads what no copy wrote. Without these stores the compiler (NVRTC 13.0, sm_90) keeps more
@@ -196,9 +196,18 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
     if (HELD_FEW == TWO_EACH) start_values(t, tile, at, pages);
     if (changing_keys || changing_values) fetch_scales(a, from, t.head, token0, t.last, scales + at % FEW_SCALES);
   };
-  int turn = blockIdx.x, all = job_count * a.kv_heads;
-  fetch_job(a, turn, jobs);
-  if (turn + gridDim.x < all) fetch_job(a, turn + gridDim.x, jobs + 1);
+  // The turns of a block are as many places apart as there are blocks.
+  FewPlace step, place, next, after;
+  step.job = gridDim.x / a.kv_heads; step.head = gridDim.x % a.kv_heads;
+  place.job = blockIdx.x / a.kv_heads; place.head = blockIdx.x % a.kv_heads;
+  auto behind = [&](FewPlace p) {
+    p.job += step.job; p.head += step.head;
+    if (p.head >= a.kv_heads) { p.head -= a.kv_heads; p.job++; }
+    return p;
+  };
+  next = behind(place);
+  fetch_job(a, place.job, jobs);
+  if (next.job < job_count) fetch_job(a, next.job, jobs + 1);
   copies_end();
   copies_wait();
   __syncthreads();
@@ -206,19 +215,20 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
   copies_end();
   copies_wait();
   __syncthreads();
-  start(few_turn(a, jobs[0], turn), 0, 0, addresses);
-  if (turn + gridDim.x < all) fetch_addresses(a, jobs[1], addresses + SPAN / PAGE);
+  start(few_turn(jobs[0], place.head), 0, 0, addresses);
+  if (next.job < job_count) fetch_addresses(a, jobs[1], addresses + SPAN / PAGE);
   copies_end();
 
-  for (;; turn += gridDim.x, turns++) {
+  for (;; turns++, place = next, next = after) {
     const Job& job = jobs[turns % 4];
-    FewTurn own = few_turn(a, job, turn);
+    FewTurn own = few_turn(job, place.head);
     int head = own.head, last = own.last, token0 = own.token0, count = own.count;
-    bool has_next = turn + gridDim.x < all, has_after = turn + 2 * gridDim.x < all;
+    after = behind(next);
+    bool has_next = next.job < job_count, has_after = after.job < job_count;
     // Its place is that of the turn before the last, which all threads have ended.
-    if (has_after) fetch_job(a, turn + 2 * gridDim.x, jobs + (turns + 2) % 4);
+    if (has_after) fetch_job(a, after.job, jobs + (turns + 2) % 4);
     copies_end();
-    put_queries<ROWS, THREADS>(a, job, head, 0, thread, [&](int part, int r, int t) {
+    put_queries<ROWS, THREADS>(a, job, head, group, 0, thread, [&](int part, int r, int t) {
       return (u32*)(queries + ((part * ROWS + r) * STRIDE + t) * 2);
     });
     __syncthreads();
@@ -233,7 +243,7 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
 
     // This thread's two rows of every fragment, and the last token that each may see.
     int row0 = lane >> 2, row1 = row0 + 8;
-    int member0 = row0 / group, member1 = row1 / group;
+    int member0 = group.member(row0), member1 = group.member(row1);
     int see0 = member0 < job.members ? a.rows[a.members[job.first + member0]].y : last;
     int see1 = member1 < job.members ? a.rows[a.members[job.first + member1]].y : last;
     const int OWN = (GROUPS + 3) / 4;                                   // groups of elements of a warp
@@ -249,12 +259,17 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
       __syncthreads();
       u64* pages = addresses + (turns & 1) * (SPAN / PAGE);
       auto start_next = [&] {
-        if (tile + 1 < count) {
-          start(own, tile + 1, begun + 1, pages);
-        } else if (has_next) {
-          start(few_turn(a, jobs[(turns + 1) % 4], turn + gridDim.x), 0, begun + 1, addresses + (~turns & 1) * (SPAN / PAGE));
-          if (has_after) fetch_addresses(a, jobs[(turns + 2) % 4], pages);
+        bool is_last = tile + 1 == count;
+        if (!is_last || has_next) {
+          FewTurn of = own;
+          const u64* from = pages;
+          if (is_last) {
+            of = few_turn(jobs[(turns + 1) % 4], next.head);
+            from = addresses + (~turns & 1) * (SPAN / PAGE);
+          }
+          start(of, is_last ? 0 : tile + 1, begun + 1, from);
         }
+        if (is_last && has_after) fetch_addresses(a, jobs[(turns + 2) % 4], pages);
         copies_end();
       };
       if (HELD_FEW == TWO_EACH) {
@@ -473,8 +488,8 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
     for (int side = 0; side < 2; side++) {
       int row = side ? row1 : row0, member = side ? member1 : member0, see = side ? see1 : see0;
       if (member >= job.members || see / SPAN < job.span || first_span(a, see) > job.span) continue;
-      float weights = side ? weights1 : weights0;
-      int q_head = head * group + row % group;
+      float weights = side ? weights1 : weights0, inverse = 1.f / weights;
+      int q_head = head * group.size + row - member * group.size;
       i64 to = ((i64)a.members[job.first + member] * a.heads + q_head) * HD;
       bool whole = job.long_row < 0;
       if (!whole) {
@@ -497,7 +512,7 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
           float y = V_BYTES ? sums[i][1][side * 2 + j] : sums[i][j][side * 2 + 1];
           if (d >= HD) continue;
           if (whole) {
-            put2(a, to + d, finish(x, weights, scale), finish(y, weights, scale));
+            put2(a, to + d, finish(x, inverse, scale), finish(y, inverse, scale));
           } else {
             float2 v;
             v.x = x; v.y = y;

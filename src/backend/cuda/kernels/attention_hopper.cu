@@ -3,7 +3,6 @@
 // widens tiles ahead of them. The same products in the same order as in the other blocks: that the
 // two kinds of instructions round alike on the device at hand is checked before this one is used.
 
-#define DEV_MEMBER __device__ __forceinline__
 #define GROUP_ROWS 64
 #define COMPUTING 2                                    // warpgroups
 #define STAGES 3
@@ -83,14 +82,17 @@ DEV Pages tile_pages(const Page* pages, int token0, int last) {
 
 // Copies a native side of a tile; what lies beyond `last` becomes zero.
 DEV void copy_native(u32 elements, const Pages& pages, int head, int token0, int last, char* to, int thread) {
-  const int TOKENS = 1024 / HD;                        // per step of all threads
+  const int TOKENS = 1024 / HD;                        // per step of all threads: 8 or 16, so that all are swizzled alike
   int own = thread / (HD / 8), c = thread % (HD / 8);
+  u32 at = shared_address(to + swizzled(own, c * 8)), offset = elements + (head * PAGE + own) * (HD * 2) + c * 16;
+  if (token0 + TILE - 1 <= last) {
 #pragma unroll
-  for (int j = 0; j < TILE / TOKENS; j++) {
-    int token = j * TOKENS + own;
-    bool stored = token0 + token <= last;
-    u64 from = pages.at[j * TOKENS / PAGE] + elements + ((u32)(head * PAGE + token % PAGE) * (HD * 2) + c * 16);
-    copy_async(to + swizzled(token, c * 8), (const void*)from, stored ? 16 : 0);
+    for (int token = 0; token < TILE; token += TOKENS)
+      copy_piece<16>(at + token * 128, pages.at[token / PAGE] + (offset + token % PAGE * (HD * 2)));
+  } else {
+#pragma unroll
+    for (int token = 0; token < TILE; token += TOKENS)
+      copy_piece<16>(at + token * 128, pages.at[token / PAGE] + (offset + token % PAGE * (HD * 2)), token0 + own + token <= last ? 16 : 0);
   }
 }
 #define PIECES (TILE * HD / 16 / 128)                  // of 16 stored bytes, per copying thread
@@ -177,19 +179,20 @@ DEV void copy_tiles(const Attention& a, const Job& job, int head, Shared* shared
 
 // Scores, weights and sums of 64 query rows.
 DEV void compute(const Attention& a, const Job& job, int head, Shared* shared, Turn& turn, int own, int thread) {
-  int group = a.heads / a.kv_heads, last = job.last, tiles = last / TILE + 1, begin = job.begin / TILE;
+  Group group = group_of_heads(a);
+  int last = job.last, tiles = last / TILE + 1, begin = job.begin / TILE;
   bool changing = a.k.dynamic || a.v.dynamic;
   float constant_key = a.factor * unscaled(a.k);
   char* queries = shared->queries[own];
   asm volatile("bar.sync %0, 128;" :: "r"(own + 1) : "memory");  // queries before these were read
-  put_queries<GROUP_ROWS, 128>(a, job, head, own * GROUP_ROWS, thread, [&](int, int r, int t) {
+  put_queries<GROUP_ROWS, 128>(a, job, head, group, own * GROUP_ROWS, thread, [&](int, int r, int t) {
     return (u32*)(queries + swizzled(r, t));
   });
   shared_for_tensor_cores();
   asm volatile("bar.sync %0, 128;" :: "r"(own + 1) : "memory");
 
   int lane = thread & 31, row0 = own * GROUP_ROWS + (thread >> 5) * 16 + (lane >> 2), row1 = row0 + 8;
-  int member0 = row0 / group, member1 = row1 / group;
+  int member0 = group.member(row0), member1 = group.member(row1);
   int see0 = member0 < job.members ? a.rows[a.members[job.first + member0]].y : last;
   int see1 = member1 < job.members ? a.rows[a.members[job.first + member1]].y : last;
   float sums[HD / 2], s[32];
@@ -349,11 +352,11 @@ DEV void compute(const Attention& a, const Job& job, int head, Shared* shared, T
   for (int side = 0; side < 2; side++) {
     int row = side ? row1 : row0, member = side ? member1 : member0;
     if (member >= job.members) continue;
-    float weights = side ? total1 : total0;
-    i64 to = ((i64)a.members[job.first + member] * a.heads + head * group + row % group) * HD;
+    float inverse = 1.f / (side ? total1 : total0);
+    i64 to = ((i64)a.members[job.first + member] * a.heads + head * group.size + row - member * group.size) * HD;
 #pragma unroll
     for (int n = 0; n < HD / 8; n++)
-      put2(a, to + n * 8 + (lane & 3) * 2, finish(sums[n * 4 + side * 2], weights, scale), finish(sums[n * 4 + side * 2 + 1], weights, scale));
+      put2(a, to + n * 8 + (lane & 3) * 2, finish(sums[n * 4 + side * 2], inverse, scale), finish(sums[n * 4 + side * 2 + 1], inverse, scale));
   }
 }
 

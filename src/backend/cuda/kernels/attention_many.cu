@@ -48,7 +48,8 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY * SHARES, MANY_BLOCK
   static_assert(PARTS * ROWS * STRIDE * 2 + MANY_TILES + sizeof(Scales) + SPAN / PAGE * sizeof(u64) == MANY_SHARED, "shared memory of a block");
 
   const Job job = a.jobs[blockIdx.x];
-  int head = blockIdx.y, group = a.heads / a.kv_heads, last = job.last;
+  Group group = group_of_heads(a);
+  int head = blockIdx.y, last = job.last;
   const Page* pages = a.table + (i64)job.slot * a.max_pages;
   int thread = threadIdx.x, down = (thread >> 5) / SHARES, share = (thread >> 5) % SHARES, lane = thread & 31;
   bool changing = keys_change(a) || values_change(a);
@@ -87,13 +88,13 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY * SHARES, MANY_BLOCK
   };
   if (changing) read_scales(0);
   float constant_key = a.factor * unscaled(a.k);
-  put_queries<ROWS, THREADS>(a, job, head, 0, thread, [&](int part, int r, int t) {
+  put_queries<ROWS, THREADS>(a, job, head, group, 0, thread, [&](int part, int r, int t) {
     return (u32*)(queries + ((part * ROWS + r) * STRIDE + t) * 2);
   });
 
   // This thread's two rows of every fragment, and the last token that each may see.
   int row0 = down * 16 + (lane >> 2), row1 = row0 + 8;
-  int member0 = row0 / group, member1 = row1 / group;
+  int member0 = group.member(row0), member1 = group.member(row1);
   int see0 = member0 < job.members ? a.rows[a.members[job.first + member0]].y : last;
   int see1 = member1 < job.members ? a.rows[a.members[job.first + member1]].y : last;
   float sums[OWN_GROUPS][2][4];
@@ -237,8 +238,8 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY * SHARES, MANY_BLOCK
   for (int side = 0; side < 2; side++) {
     int row = side ? row1 : row0, member = side ? member1 : member0, see = side ? see1 : see0;
     if (member >= job.members || see / SPAN < job.span || first_span(a, see) > job.span) continue;
-    float weights = side ? sum1 : sum0;
-    int q_head = head * group + row % group;
+    float weights = side ? sum1 : sum0, inverse = 1.f / weights;
+    int q_head = head * group.size + row - member * group.size;
     i64 to = ((i64)a.members[job.first + member] * a.heads + q_head) * HD;
     bool whole = job.long_row < 0;
     if (!whole) {
@@ -258,7 +259,7 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN_MANY * SHARES, MANY_BLOCK
         float x = sums[i][j][side * 2], y = sums[i][j][side * 2 + 1];
         if (d >= HD) continue;
         if (whole) {
-          put2(a, to + d, finish(x, weights, scale), finish(y, weights, scale));
+          put2(a, to + d, finish(x, inverse, scale), finish(y, inverse, scale));
         } else {
           float2 v;
           v.x = x; v.y = y;

@@ -7,30 +7,10 @@
 // ahead of those that are multiplied. Pieces of 16 bytes stand swapped within a line, by the line's
 // number: lines that are read together fall on different banks.
 
-#define DEV_MEMBER __device__ __forceinline__
 #define STEP 64
 #define LINE (STEP * 2)  // bytes of a line's terms
 
-DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 DEV u32 place(int line, int piece) { return line * LINE + ((piece ^ (line & 7)) << 4); }
-// Copies 16 bytes to shared memory, or zeros.
-DEV void copy_piece(u32 to, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
-}
-DEV void load_matrices(u32 r[4], u32 from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
-}
-// c += a b: 16 rows, 8 columns, 16 terms, sums in f32.
-DEV void multiply(float c[4], const u32 a[4], u32 b0, u32 b1) {
-#if BF16
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-#else
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-#endif
-    : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // The tile of a block, and its first column.
 struct Place {
   int4 tile;
@@ -89,13 +69,13 @@ template <bool GATED, int ROWS, int OUTS, int GROUP, int THREADS, int STAGES> st
       for (int i = 0; i < X_OWN; i++) {
         int line = first_line + i * LINES;
         bool there = within && x_from[i] != NONE;
-        if (ROWS % LINES == 0 || line < ROWS) copy_piece(stage(step) + place(line, piece), there ? x + x_from[i] + k : x, there);
+        if (ROWS % LINES == 0 || line < ROWS) copy_piece<16>(stage(step) + place(line, piece), (u64)(there ? x + x_from[i] + k : x), there ? 16 : 0);
       }
 #pragma unroll
       for (int i = 0; i < W_OWN; i++) {
         int line = first_line + i * LINES;
         bool there = within && w_from[i] != NONE;
-        if (OUTS % LINES == 0 || line < OUTS) copy_piece(stage(step) + place(ROWS + line, piece), there ? weight + w_from[i] + k : weight, there);
+        if (OUTS % LINES == 0 || line < OUTS) copy_piece<16>(stage(step) + place(ROWS + line, piece), (u64)(there ? weight + w_from[i] + k : weight), there ? 16 : 0);
       }
     }
     asm volatile("cp.async.commit_group;" ::: "memory");

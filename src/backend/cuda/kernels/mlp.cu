@@ -2,7 +2,7 @@
 #define SILU 0
 #define GELU_TANH 1
 // x / 2 * (1 + tanh(u)) = x / (1 + exp(-2 u)), u = sqrt(2 / pi) * (x + 0.044715 x^3).
-DEV float gelu_tanh(float x) { return x / (1.f + expf(-1.59576912f * fmaf(0.044715f * x * x, x, x))); }
+DEV float gelu_tanh(float x) { return x * reciprocal(1.f + expf(-1.59576912f * fmaf(0.044715f * x * x, x, x))); }
 DEV float activated(int activation, float g) { return activation == SILU ? silu(g) : gelu_tanh(g); }
 
 // A product of the rows of every tile (expert, first of `order`, rows) and its expert's weight. `x` is

@@ -8,70 +8,81 @@ KERNEL(256) embed(const void* table, int format, const u32* ids, float* x, int w
   for (int i = threadIdx.x; i < width; i += 256) x[to + i] = element(table, format, from + i);
 }
 
-// out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight; grid: rows. A thread keeps its first elements.
-KERNEL(256) rms_norm(const float* x, const float* weight, float eps, void* out, int format, int width) {
-  __shared__ float sums[8];
-  i64 first = (i64)blockIdx.x * width;
-  const float* row = x + first;
-  int t = threadIdx.x;
-  bool by_four = width % 4 == 0;
-  float sum = 0.f;
+// A thread's elements of a row: by four, of which it keeps the first, or one by one.
+struct RowPart {
+  const float* row; int width; bool by_four;
   float4 kept[4];
-  if (by_four) {
+};
+DEV RowPart row_part(const float* row, int width) {
+  RowPart r;
+  r.row = row; r.width = width; r.by_four = width % 4 == 0;
+  return r;
+}
+// 1 / sqrt(mean(x^2) + eps) of a row, by all threads of a block.
+DEV float inverse_norm(RowPart& r, float eps) {
+  __shared__ float sums[8];
+  int t = threadIdx.x;
+  float sum = 0.f;
+  if (r.by_four) {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       int i = t * 4 + j * 1024;
-      if (i < width) {
-        float4 v = kept[j] = *(const float4*)(row + i);
+      if (i < r.width) {
+        float4 v = r.kept[j] = *(const float4*)(r.row + i);
         sum = fmaf(v.x, v.x, sum); sum = fmaf(v.y, v.y, sum); sum = fmaf(v.z, v.z, sum); sum = fmaf(v.w, v.w, sum);
       }
     }
-    for (int i = t * 4 + 4096; i < width; i += 1024) {
-      float4 v = *(const float4*)(row + i);
+    for (int i = t * 4 + 4096; i < r.width; i += 1024) {
+      float4 v = *(const float4*)(r.row + i);
       sum = fmaf(v.x, v.x, sum); sum = fmaf(v.y, v.y, sum); sum = fmaf(v.z, v.z, sum); sum = fmaf(v.w, v.w, sum);
     }
   } else {
-    for (int i = t; i < width; i += 256) sum = fmaf(row[i], row[i], sum);
+    for (int i = t; i < r.width; i += 256) sum = fmaf(r.row[i], r.row[i], sum);
   }
   sum = warp_sum(sum);
   if ((t & 31) == 0) sums[t >> 5] = sum;
   __syncthreads();
   float total = 0.f;
   for (int i = 0; i < 8; i++) total += sums[i];
-  float inverse = 1.f / sqrtf(total / (float)width + eps);
-  if (by_four) {
+  return 1.f / sqrtf(total / (float)r.width + eps);
+}
+// Hands x * inverse * weight to `four` (element, four numbers) or to `one` (element, number).
+template <class Four, class One> DEV void put_normed(const RowPart& r, const float* weight, float inverse, const Four& four, const One& one) {
+  int t = threadIdx.x;
+  auto normed = [&](int i, float4 v) {
+    float4 w = *(const float4*)(weight + i);
+    v.x = v.x * inverse * w.x; v.y = v.y * inverse * w.y; v.z = v.z * inverse * w.z; v.w = v.w * inverse * w.w;
+    four(i, v);
+  };
+  if (r.by_four) {
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-      int i = t * 4 + j * 1024;
-      if (i < width) {
-        float4 v = kept[j], w = *(const float4*)(weight + i);
-        put4(out, format, first + i, v.x * inverse * w.x, v.y * inverse * w.y, v.z * inverse * w.z, v.w * inverse * w.w);
-      }
-    }
-    for (int i = t * 4 + 4096; i < width; i += 1024) {
-      float4 v = *(const float4*)(row + i), w = *(const float4*)(weight + i);
-      put4(out, format, first + i, v.x * inverse * w.x, v.y * inverse * w.y, v.z * inverse * w.z, v.w * inverse * w.w);
-    }
+    for (int j = 0; j < 4; j++)
+      if (t * 4 + j * 1024 < r.width) normed(t * 4 + j * 1024, r.kept[j]);
+    for (int i = t * 4 + 4096; i < r.width; i += 1024) normed(i, *(const float4*)(r.row + i));
   } else {
-    for (int i = t; i < width; i += 256) put(out, format, first + i, row[i] * inverse * weight[i]);
+    for (int i = t; i < r.width; i += 256) one(i, r.row[i] * inverse * weight[i]);
   }
+}
+
+// out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight; grid: rows.
+KERNEL(256) rms_norm(const float* x, const float* weight, float eps, void* out, int format, int width) {
+  i64 first = (i64)blockIdx.x * width;
+  RowPart row = row_part(x + first, width);
+  float inverse = inverse_norm(row, eps);
+  put_normed(row, weight, inverse, [&](int i, float4 v) { put4(out, format, first + i, v.x, v.y, v.z, v.w); },
+    [&](int i, float v) { put(out, format, first + i, v); });
 }
 
 // residual[i] += x[i] / sqrt(mean(x[i]^2) + eps) * weight; grid: rows.
 KERNEL(256) rms_norm_add(const float* x, const float* weight, float eps, float* residual, int width) {
-  __shared__ float sums[8];
-  i64 first = (i64)blockIdx.x * width;
-  const float* row = x + first;
-  int t = threadIdx.x;
-  float sum = 0.f;
-  for (int i = t; i < width; i += 256) sum = fmaf(row[i], row[i], sum);
-  sum = warp_sum(sum);
-  if ((t & 31) == 0) sums[t >> 5] = sum;
-  __syncthreads();
-  float total = 0.f;
-  for (int i = 0; i < 8; i++) total += sums[i];
-  float inverse = 1.f / sqrtf(total / (float)width + eps);
-  for (int i = t; i < width; i += 256) residual[first + i] += row[i] * inverse * weight[i];
+  RowPart row = row_part(x + (i64)blockIdx.x * width, width);
+  float inverse = inverse_norm(row, eps);
+  float* to = residual + (i64)blockIdx.x * width;
+  put_normed(row, weight, inverse, [&](int i, float4 v) {
+    float4 sum = *(const float4*)(to + i);
+    sum.x += v.x; sum.y += v.y; sum.z += v.z; sum.w += v.w;
+    *(float4*)(to + i) = sum;
+  }, [&](int i, float v) { to[i] += v; });
 }
 
 // x *= factor.

@@ -151,7 +151,7 @@ DEV u32 store_groups(const Store& s, int format, const float* x, u8* to, int lan
 }
 
 // A head vector in shared memory, element after element; a row per warp of a block.
-template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, float (*rows)[COUNT > 2 ? 512 : 256], int half, int turned, int lane) {
+template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, float (*rows)[COUNT * 128], int half, int turned, int lane) {
   float* to = rows[threadIdx.x >> 5];
   __syncwarp();
 #pragma unroll
@@ -163,19 +163,28 @@ template <int COUNT> DEV const float* spread_vector(const HeadVector<COUNT>& v, 
   return to;
 }
 
-// Stores a head vector of one side (0: keys, 1: values).
-template <int COUNT> DEV void store_vector(const Store& s, int which, int row, int head, int lane, const HeadVector<COUNT>& v) {
-  __shared__ float rows[8][COUNT > 2 ? 512 : 256];
+// Where a row's token belongs: slot and position, and the page of that position.
+struct Place { int2 at; Page page; };
+DEV Place place_of(const Store& s, int row) {
+  Place p;
+  p.at = s.rows[row];
+  p.page = s.table[(i64)p.at.x * s.max_pages + p.at.y / PAGE];
+  return p;
+}
+
+// Stores a head vector of one side (0: keys, 1: values); see split_row for DIM.
+template <int COUNT, int DIM> DEV void store_vector(const Store& s, int which, int row, const Place& to_place, int head, int lane, const HeadVector<COUNT>& v) {
+  __shared__ float rows[8][COUNT * 128];
   const Side side = which ? s.side[1] : s.side[0];  // an index would move both to memory
-  int2 place = s.rows[row];
-  Page page = s.table[(i64)place.x * s.max_pages + place.y / PAGE];
-  int vector = head * PAGE + place.y % PAGE, half = s.head_dim / 2;
+  int2 place = to_place.at;
+  Page page = to_place.page;
+  int dim = DIM ? DIM : s.head_dim, turned = DIM ? DIM / 2 : s.turned, vector = head * PAGE + place.y % PAGE, half = dim / 2;
   bool in_sink = place.y < s.sink_tokens && side.format > FORMAT_BF16;
   int format = in_sink ? s.native : side.format;
   if (format == FORMAT_F16 || format == FORMAT_BF16) {
-    u16* to = (u16*)(page.stored + side.elements) + (i64)vector * s.head_dim;
+    u16* to = (u16*)(page.stored + side.elements) + (i64)vector * dim;
     if (in_sink) {
-      to = (u16*)(s.sink + place.x * s.sink_bytes + side.sink) + ((i64)place.y * s.kv_heads + head) * s.head_dim;
+      to = (u16*)(s.sink + place.x * s.sink_bytes + side.sink) + ((i64)place.y * s.kv_heads + head) * dim;
       if (lane == 0) ((u32*)(page.counts + side.counts))[vector] = 0;
     }
     bool broken = false;
@@ -185,8 +194,8 @@ template <int COUNT> DEV void store_vector(const Store& s, int which, int row, i
       if (p >= half) continue;
       u32 first = pack2(format, v.x[i][0], v.x[i][1]), second = pack2(format, v.x[i][2], v.x[i][3]);
       broken = broken || is_broken(format, first) || is_broken(format, second);
-      *(u32*)(to + first_of(p, s.turned)) = first;
-      *(u32*)(to + second_of(p, s.turned, half)) = second;
+      *(u32*)(to + first_of(p, turned)) = first;
+      *(u32*)(to + second_of(p, turned, half)) = second;
     }
     if (broken) report_broken(s, which, row, head, lane, format, v);
     return;
@@ -194,8 +203,8 @@ template <int COUNT> DEV void store_vector(const Store& s, int which, int row, i
   report_broken(s, which, row, head, lane, side.format, v);
   u32 count = 0;  // changed elements, and saturated ones from bit 16 on
   if (side.format >= FORMAT_INT4) {
-    u8* to = (u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, s.head_dim);
-    count = store_groups(s, side.format, spread_vector(v, rows, half, s.turned, lane), to, lane);
+    u8* to = (u8*)(page.stored + side.elements) + (i64)vector * packed_bytes(side.format, dim);
+    count = store_groups(s, side.format, spread_vector(v, rows, half, turned, lane), to, lane);
     for (int m = 16; m; m >>= 1) count += __shfl_xor_sync(WARP, count, m);
     if (lane == 0) ((u32*)(page.counts + side.counts))[vector] = count;
     return;
@@ -211,7 +220,7 @@ template <int COUNT> DEV void store_vector(const Store& s, int which, int row, i
     scale = scale_of(side.format, absmax);
     if (lane == 0) ((float*)(page.stored + side.scales))[vector] = absmax == 0.f ? ZEROS_SCALE : scale;
   }
-  u8* to = (u8*)(page.stored + side.elements) + (i64)vector * s.head_dim;
+  u8* to = (u8*)(page.stored + side.elements) + (i64)vector * dim;
 #pragma unroll
   for (int i = 0; i < COUNT; i++) {
     int p = 2 * lane + 64 * i;
@@ -224,8 +233,8 @@ template <int COUNT> DEV void store_vector(const Store& s, int which, int row, i
       float as_native = half_to_f32(s.native, f32_to_half(s.native, x));
       count += (decode(side.format, bytes[j]) * scale != as_native ? 1u : 0u) + (saturates(side.format, scaled) ? 0x10000u : 0u);
     }
-    *(u16*)(to + first_of(p, s.turned)) = (u16)(bytes[0] | bytes[1] << 8);
-    *(u16*)(to + second_of(p, s.turned, half)) = (u16)(bytes[2] | bytes[3] << 8);
+    *(u16*)(to + first_of(p, turned)) = (u16)(bytes[0] | bytes[1] << 8);
+    *(u16*)(to + second_of(p, turned, half)) = (u16)(bytes[2] | bytes[3] << 8);
   }
   for (int m = 16; m; m >>= 1) count += __shfl_xor_sync(WARP, count, m);
   if (lane == 0) ((u32*)(page.counts + side.counts))[vector] = count;
@@ -276,7 +285,7 @@ template <int COUNT> DEV void store_heads(const Store& s) {
   int which = (int)(item & 1), row = (int)(item >> 1);
   if (row >= s.row_count) return;
   i64 at = ((i64)row * s.kv_heads + head) * s.head_dim;
-  store_vector<COUNT>(s, which, row, head, lane, load_vector<COUNT>(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, s.turned, lane));
+  store_vector<COUNT, 0>(s, which, row, place_of(s, row), head, lane, load_vector<COUNT>(which ? s.v : s.k, FORMAT_F32, at, s.head_dim / 2, s.turned, lane));
 }
 // A warp per head vector; grid: (row, side, head) / 8.
 KERNEL(256) store(Store s) { store_heads<2>(s); }
@@ -296,74 +305,110 @@ struct Heads {
   Store store;
 };
 
-template <int COUNT> DEV void split_vector(const Heads& h, int format, int q_format) {
-  int across = h.heads + 2 * h.store.kv_heads, dim = h.store.head_dim, half = dim / 2, turned = h.store.turned, lane = threadIdx.x & 31;
-  int item = blockIdx.x * 8 + (threadIdx.x >> 5), row = item / across, head = item - row * across;
-  if (row >= h.store.row_count) return;
-  bool is_query = head < h.heads, is_value = head >= h.heads + h.store.kv_heads;
-  // Where it is packed.
-  int place = is_value && h.keys_are_values ? head - h.store.kv_heads : head;
-  i64 first = (i64)row * (across - (h.keys_are_values ? h.store.kv_heads : 0)) + place;
-  HeadVector<COUNT> v = load_vector<COUNT>(h.packed, format, first * dim, half, turned, lane);
-  if (h.bias) {
-    HeadVector<COUNT> b = load_vector<COUNT>(h.bias, FORMAT_F32, place * dim, half, turned, lane);
-#pragma unroll
-    for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] += b.x[i >> 2][i & 3];
-  }
-  const float* norm = is_query ? h.q_norm : is_value ? h.v_norm : h.k_norm;
-  if (norm) {
-    float sum = 0.f;
-#pragma unroll
-    for (int i = 0; i < 4 * COUNT; i++) sum = fmaf(v.x[i >> 2][i & 3], v.x[i >> 2][i & 3], sum);
-    float inverse = 1.f / sqrtf(warp_sum(sum) / (float)dim + h.eps);
-    HeadVector<COUNT> w = load_vector<COUNT>(norm, FORMAT_F32, 0, half, turned, lane);
-#pragma unroll
-    for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] = v.x[i >> 2][i & 3] * inverse * w.x[i >> 2][i & 3];
-  }
-  if (is_value) {
-    store_vector(h.store, 1, row, head - h.heads - h.store.kv_heads, lane, v);
-    return;
-  }
-  i64 angle = (i64)h.store.rows[row].y * turned;
-  const float* cos = is_query ? h.q_cos : h.k_cos;
-  const float* sin = is_query ? h.q_sin : h.k_sin;
+// A row's cosines and sines as a lane needs them.
+template <int COUNT> struct Turn { float2 cos[COUNT], sin[COUNT]; };
+
+template <int COUNT> DEV Turn<COUNT> load_turn(const float* cos, const float* sin, i64 angle, int turned, int lane) {
+  Turn<COUNT> t;
 #pragma unroll
   for (int i = 0; i < COUNT; i++) {
     int p = 2 * lane + 64 * i;
-    if (p >= half) continue;
+    t.cos[i].x = t.cos[i].y = 1.f; t.sin[i].x = t.sin[i].y = 0.f;
+    if (p < turned) { t.cos[i] = *(const float2*)(cos + angle + p); t.sin[i] = *(const float2*)(sin + angle + p); }
+  }
+  return t;
+}
+template <int COUNT> DEV void rotate(HeadVector<COUNT>& v, const Turn<COUNT>& t, int turned, int lane) {
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) {
+    if (2 * lane + 64 * i >= turned) continue;
     float* x = v.x[i];
-    if (p < turned) {
-      float2 c = *(const float2*)(cos + angle + p), s = *(const float2*)(sin + angle + p);
-      float a0 = x[0], a1 = x[1], b0 = x[2], b1 = x[3];
-      x[0] = a0 * c.x - b0 * s.x; x[1] = a1 * c.y - b1 * s.y;
-      x[2] = b0 * c.x + a0 * s.x; x[3] = b1 * c.y + a1 * s.y;
+    float2 c = t.cos[i], s = t.sin[i];
+    float a0 = x[0], a1 = x[1], b0 = x[2], b1 = x[3];
+    x[0] = a0 * c.x - b0 * s.x; x[1] = a1 * c.y - b1 * s.y;
+    x[2] = b0 * c.x + a0 * s.x; x[3] = b1 * c.y + a1 * s.y;
+  }
+}
+template <int COUNT> DEV void norm_vector(HeadVector<COUNT>& v, const HeadVector<COUNT>& weights, int dim, float eps) {
+  float sum = 0.f;
+#pragma unroll
+  for (int i = 0; i < 4 * COUNT; i++) sum = fmaf(v.x[i >> 2][i & 3], v.x[i >> 2][i & 3], sum);
+  float inverse = rsqrtf(warp_sum(sum) / (float)dim + eps);
+#pragma unroll
+  for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] = v.x[i >> 2][i & 3] * inverse * weights.x[i >> 2][i & 3];
+}
+
+// A block takes every `parts`th eight heads of a row: a warp its queries, then keys, then values, the
+// next head under way while one is worked on. Instructions bound it, so usual head vectors, all of which
+// are turned, have a DIM that the compiler knows; it is 0 for others.
+template <int COUNT, int DIM> DEV void split_row(const Heads& h, int parts, int format, int q_format) {
+  int row = blockIdx.x / parts, lane = threadIdx.x & 31;
+  int dim = DIM ? DIM : h.store.head_dim, half = dim / 2, turned = DIM ? DIM / 2 : h.store.turned;
+  int keys = h.heads, values = h.heads + h.store.kv_heads, end = values + h.store.kv_heads;
+  int head = (blockIdx.x - row * parts) * 8 + (threadIdx.x >> 5), step = parts * 8;
+  if (head >= end) return;
+  // Values are where keys are where these are the same.
+  int shared = h.keys_are_values ? h.store.kv_heads : 0;
+  i64 packed = (i64)row * (end - shared) * dim;
+  auto load = [&](int head) {
+    int at = (head - (head >= values ? shared : 0)) * dim;
+    HeadVector<COUNT> v = load_vector<COUNT>(h.packed, format, packed + at, half, turned, lane);
+    if (h.bias) {
+      HeadVector<COUNT> b = load_vector<COUNT>(h.bias, FORMAT_F32, at, half, turned, lane);
+#pragma unroll
+      for (int i = 0; i < 4 * COUNT; i++) v.x[i >> 2][i & 3] += b.x[i >> 2][i & 3];
+    }
+    return v;
+  };
+  HeadVector<COUNT> next = load(head), v, weights;
+  auto take = [&] {
+    v = next;
+    if (head + step < end) next = load(head + step);
+  };
+  auto weights_of = [&](const float* norm) {
+    if (norm) weights = load_vector<COUNT>(norm, FORMAT_F32, 0, half, turned, lane);
+  };
+  Place place = place_of(h.store, row);
+  i64 angle = (i64)place.at.y * turned;
+  if (head < keys) {
+    Turn<COUNT> turn = load_turn<COUNT>(h.q_cos, h.q_sin, angle, turned, lane);
+    weights_of(h.q_norm);
+    for (; head < keys; head += step) {
+      take();
+      if (h.q_norm) norm_vector(v, weights, dim, h.eps);
+      rotate(v, turn, turned, lane);
+      if (h.queries) round_vector(h.queries, v);
+      i64 to = ((i64)row * h.heads + head) * dim;
+#pragma unroll
+      for (int i = 0; i < COUNT; i++) {
+        int p = 2 * lane + 64 * i;
+        if (p >= half) continue;
+        put2(h.q, q_format, to + first_of(p, turned), v.x[i][0], v.x[i][1]);
+        put2(h.q, q_format, to + second_of(p, turned, half), v.x[i][2], v.x[i][3]);
+      }
     }
   }
-  if (!is_query) {
-    store_vector(h.store, 0, row, head - h.heads, lane, v);
-    return;
-  }
-  if (h.queries) round_vector(h.queries, v);
-#pragma unroll
-  for (int i = 0; i < COUNT; i++) {
-    int p = 2 * lane + 64 * i;
-    if (p >= half) continue;
-    i64 to = ((i64)row * h.heads + head) * dim;
-    put2(h.q, q_format, to + first_of(p, turned), v.x[i][0], v.x[i][1]);
-    put2(h.q, q_format, to + second_of(p, turned, half), v.x[i][2], v.x[i][3]);
+  for (; head < end; head += step) {
+    bool is_value = head >= values;
+    take();
+    const float* norm = is_value ? h.v_norm : h.k_norm;
+    weights_of(norm);
+    if (norm) norm_vector(v, weights, dim, h.eps);
+    if (!is_value) rotate(v, load_turn<COUNT>(h.k_cos, h.k_sin, angle, turned, lane), turned, lane);
+    store_vector<COUNT, DIM>(h.store, is_value, row, place, head - (is_value ? values : keys), lane, v);
   }
 }
 
 // Adds the bias, norms and rotates queries and keys, writes queries and stores keys and values. A
-// warp per head vector; grid: (row, head) / 8. Usual formats are known to the compiler.
-KERNEL(256) split_heads(Heads h) {
-  bool alike = h.format == h.q_format;
-  if (h.store.head_dim > 128) split_vector<2>(h, h.format, h.q_format);
-  else if (alike && h.format == FORMAT_F16) split_vector<1>(h, FORMAT_F16, FORMAT_F16);
-  else if (alike && h.format == FORMAT_BF16) split_vector<1>(h, FORMAT_BF16, FORMAT_BF16);
-  else split_vector<1>(h, h.format, h.q_format);
+// warp per head vector; grid: rows * parts.
+KERNEL(256) split_heads(Heads h, int parts) {
+  bool usual = h.format == h.q_format && h.store.head_dim == 128 && h.store.turned == 64;
+  if (usual && h.format == FORMAT_F16) split_row<1, 128>(h, parts, FORMAT_F16, FORMAT_F16);
+  else if (usual && h.format == FORMAT_BF16) split_row<1, 128>(h, parts, FORMAT_BF16, FORMAT_BF16);
+  else split_row<1, 0>(h, parts, h.format, h.q_format);
 }
-KERNEL(256) split_heads_wide(Heads h) { split_vector<4>(h, h.format, h.q_format); }
+KERNEL(256) split_heads_256(Heads h, int parts) { split_row<2, 0>(h, parts, h.format, h.q_format); }
+KERNEL(256) split_heads_512(Heads h, int parts) { split_row<4, 0>(h, parts, h.format, h.q_format); }
 
 // Counters, extremes of dynamic scales and the largest element of one side of one layer.
 struct Totals { u64 saturated; u64 changed; float scale_min; float scale_max; float absmax; float unused; };

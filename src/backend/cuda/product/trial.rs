@@ -17,6 +17,12 @@ const COMPARED_ROUNDED: usize = 1 << 21;
 /// Algorithms that are asked for per range, and products that are timed together.
 const TRIED: usize = 6;
 const TIMED: usize = 8;
+/// Rows up to which algorithms are timed. With more, products are bound by the power that a device may
+/// draw: of two that take the same time while it is cool, one takes 14% longer when it is not (H200, 512
+/// rows), and the library ranks those first that last.
+const TIMED_ROWS: usize = 128;
+/// Part of the time of an algorithm that one which the library ranks behind it has to stay below.
+const WORTH: f64 = 0.95;
 /// Most pieces of noise.
 const MOST_PIECES: usize = 64;
 /// Most rows that are compared: a prompt chunk of 8,192 and 512 rows that ride along.
@@ -153,7 +159,7 @@ impl<'a> Trial<'a> {
     }
 
     /// An algorithm for every range that has the bits of the reference; `None` where a range has
-    /// none. Which of several it is changes no bit, so the clock may decide.
+    /// none. Which of several it is changes no bit, so the library's order and the clock may decide.
     fn around(
         &mut self,
         ranked: &[Vec<Algorithm>],
@@ -168,6 +174,8 @@ impl<'a> Trial<'a> {
             let to = self.reference_of(piece);
             self.run(self.of_piece(piece, to), most, reference)?;
         }
+        // Algorithms that were run at `most` rows, and whether the reference came out.
+        let mut known = Vec::new();
         let mut chosen = Vec::new();
         for own in 0..RANGES.len() {
             // Those ranked for the range, then the first of the others, the nearest before.
@@ -181,16 +189,15 @@ impl<'a> Trial<'a> {
                     continue;
                 }
                 tried.push(algorithm);
-                if !self.agrees(own, &algorithm)? {
+                if !self.agrees(own, &algorithm, &mut known)? {
                     continue;
                 }
-                if RANGES[own] > most {
-                    // Too many rows to time: the library's order holds.
+                if RANGES[own] > TIMED_ROWS {
                     best = Some((Duration::ZERO, algorithm));
                     break;
                 }
                 let taken = self.time(RANGES[own], &algorithm)?;
-                if best.is_none_or(|(least, _)| taken < least) {
+                if best.is_none_or(|(least, _)| taken < least.mul_f64(WORTH)) {
                     best = Some((taken, algorithm));
                 }
             }
@@ -221,8 +228,14 @@ impl<'a> Trial<'a> {
 
     /// Whether an algorithm can do all of a range and gives the reference's bits there: at the
     /// compared row counts of the range and its ends, at the most that are compared in short passes
-    /// where it accepts those, and in a long pass.
-    fn agrees(&mut self, own: usize, algorithm: &Algorithm) -> Result<bool, BackendError> {
+    /// where it accepts those, and in a long pass. `known` are algorithms that were run at that most,
+    /// and whether the reference came out.
+    fn agrees(
+        &mut self,
+        own: usize,
+        algorithm: &Algorithm,
+        known: &mut Vec<(Algorithm, bool)>,
+    ) -> Result<bool, BackendError> {
         // Passes that are longer than what can be compared are cut to that.
         let longest = self.longest();
         let least = if own == 0 { 1 } else { RANGES[own - 1] + 1 };
@@ -238,8 +251,17 @@ impl<'a> Trial<'a> {
         }
         // What cannot be compared is not used.
         let most = COMPARED[COMPARED.len() - 1];
-        let accepts = self.library.accepts(self.shape, most, algorithm)?;
-        if !accepts || !self.repeats(most, algorithm)? {
+        let before = known.iter().find(|(known, _)| known == algorithm);
+        let repeats = match before {
+            Some((_, repeats)) => *repeats,
+            None => {
+                let accepts = self.library.accepts(self.shape, most, algorithm)?;
+                let repeats = accepts && self.repeats(most, algorithm)?;
+                known.push((*algorithm, repeats));
+                repeats
+            }
+        };
+        if !repeats {
             return Ok(false);
         }
         let inside = COMPARED.into_iter().filter(|&rows| range(rows) == own);
