@@ -275,7 +275,7 @@ fn what_cannot_be_applied_is_unsupported_by_name() {
     let mut engine = tiny(Family::Llama, Oracle::default());
     for (recipe, word) in [
         ("k=int4,v=native", "groups of 32 elements, and head_dim 8"),
-        ("k=e4m3,v=e4m3,skip-layers=2", "2"),
+        ("k=e4m3,v=e4m3,skip-layers=2", "layer 2"),
     ] {
         let parsed = Recipe::parse(recipe).unwrap();
         let asked = engine.supports(&parsed).unwrap_err();
@@ -285,6 +285,8 @@ fn what_cannot_be_applied_is_unsupported_by_name() {
         for error in [asked, opened] {
             assert!(matches!(error, EngineError::Unsupported(_)), "{error}");
             assert!(error.to_string().contains(word), "{error}");
+            let named = format!("recipe {}: ", parsed.name);
+            assert!(error.to_string().contains(&named), "{error}");
         }
     }
     for recipe in RECIPES {

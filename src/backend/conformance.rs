@@ -15,6 +15,8 @@ mod rows;
 pub mod storage;
 mod windows;
 
+pub use projections::MANY_TOKENS;
+
 use super::{Backend, CacheLayer, CacheLayout, CacheRow, TensorData};
 use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::LayerAbsmax;

@@ -11,8 +11,9 @@ use crate::recipe::{Format, NativeDtype};
 
 const INNER: usize = 48;
 const TOKENS: usize = 70;
-/// Tokens of a pass in which every row has work for a whole block of a GPU.
-const MANY_TOKENS: usize = 300;
+/// Tokens of a pass of so many rows that a GPU may split the heads of each otherwise than those of a
+/// few.
+pub const MANY_TOKENS: usize = 300;
 
 /// Weights of a layer's heads, of one element type.
 struct Layer<'a, B: Backend> {
@@ -122,24 +123,42 @@ impl<B: Backend> Suite<'_, B> {
                 let layout = shape.layout(recipe, NativeDtype::F16);
                 self.heads_are_those_of_simpler_operations(&layer, &layout, tolerance);
             }
-            self.heads_do_not_depend_on_other_rows(&layer, TOKENS);
+            let layout = shape.layout("SD", NativeDtype::F16);
+            self.heads_do_not_depend_on_other_rows(&layer, &layout, TOKENS);
         }
     }
 
-    /// More heads than a block takes at a time, in more rows than a block each would be too few for.
+    /// More heads than eight, which a block of a GPU takes at a time, of many rows.
     fn many_heads_in_many_rows(&self) {
-        let shape = Shape {
-            layers: 1,
-            heads: 15,
-            kv_heads: 5,
-            ..SMALL
-        };
-        for (head_dim, keys_are_values) in [(128, false), (128, true), (40, false), (256, false)] {
-            let shape = Shape { head_dim, ..shape };
+        for (head_dim, optional, keys_are_values, recipe) in [
+            (128, true, false, "SD"),
+            (128, false, true, "native"),
+            (40, true, false, "SD"),
+            (64, true, false, "k=int4-64,v=e4m3:fixed,q=e4m3"),
+            (
+                64,
+                false,
+                false,
+                "k=int8:dynamic,v=int4,sink=5,skip-layers=1",
+            ),
+            (256, true, false, "SD"),
+            (512, true, true, "SD"),
+        ] {
+            let shape = Shape {
+                heads: 15,
+                kv_heads: 5,
+                head_dim,
+                ..SMALL
+            };
             let width = packed_width(shape, keys_are_values);
             for (data, _) in stored(self.tolerance, 87, width * INNER) {
-                let layer = self.layer(shape, data, true, keys_are_values);
-                self.heads_do_not_depend_on_other_rows(&layer, MANY_TOKENS);
+                let native = match data {
+                    TensorData::Bf16(_) => NativeDtype::Bf16,
+                    TensorData::F16(_) | TensorData::F32(_) => NativeDtype::F16,
+                };
+                let layout = shape.layout(recipe, native);
+                let layer = self.layer(shape, data, optional, keys_are_values);
+                self.heads_do_not_depend_on_other_rows(&layer, &layout, MANY_TOKENS);
             }
         }
     }
@@ -236,8 +255,12 @@ impl<B: Backend> Suite<'_, B> {
         );
     }
 
-    fn heads_do_not_depend_on_other_rows(&self, layer: &Layer<'_, B>, tokens: usize) {
-        let layout = layer.shape.layout("SD", NativeDtype::F16);
+    fn heads_do_not_depend_on_other_rows(
+        &self,
+        layer: &Layer<'_, B>,
+        layout: &CacheLayout,
+        tokens: usize,
+    ) {
         let x = noise(86, tokens * INNER);
         let run = |cache: &mut B::Cache, from: usize, to: usize| {
             let part = self.upload(&x[from * INNER..to * INNER], INNER);
@@ -252,9 +275,12 @@ impl<B: Backend> Suite<'_, B> {
                 .expect("attention");
             [bits(&self.host(&q)), bits(&self.host(&out))]
         };
-        let mut cache = self.backend.cache(&layout).expect("a cache");
+        let totals =
+            |cache: &B::Cache| self.backend.slot_totals(cache, 2).expect("totals")[0].clone();
+        let mut cache = self.backend.cache(layout).expect("a cache");
         let whole = run(&mut cache, 0, tokens);
-        let mut cache = self.backend.cache(&layout).expect("a cache");
+        let of_whole = totals(&cache);
+        let mut cache = self.backend.cache(layout).expect("a cache");
         let mut from = 0;
         for chunk in [1, 2, 16, 17, 1, 33, tokens] {
             let to = tokens.min(from + chunk);
@@ -270,6 +296,7 @@ impl<B: Backend> Suite<'_, B> {
             from = to;
         }
         assert_eq!(from, tokens);
+        assert_eq!(totals(&cache), of_whole);
     }
 
     fn gated_projections(&self) {

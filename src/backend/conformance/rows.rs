@@ -10,6 +10,7 @@ impl<B: Backend> Suite<'_, B> {
         self.norms();
         self.rotary();
         self.gates();
+        self.extreme_gates();
         self.gathered_rows();
         self.columns_of_rows();
         self.soft_caps();
@@ -105,7 +106,7 @@ impl<B: Backend> Suite<'_, B> {
     }
 
     fn norms(&self) {
-        for width in [1, 24, 64, 577] {
+        for width in [1, 24, 64, 577, 1028, 4104] {
             let x: Vec<f32> = noise(6, 5 * width).iter().map(|x| x * 30.0).collect();
             let w = noise(7, width);
             let expected = oracle::rms_norm(&x, &w, 1e-5);
@@ -226,6 +227,27 @@ impl<B: Backend> Suite<'_, B> {
                     }
                 }
                 self.near("gate", &self.host(&out), &expected);
+            }
+        }
+    }
+
+    /// Where exponentials overflow or vanish, a gate is open or shut.
+    fn extreme_gates(&self) {
+        let gates = [90.0, -90.0, 1e4, -1e4, 1e20, -1e20, 0.0, -0.0];
+        let ups = [1.5_f32; 8];
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            let mut out = self.backend.tensor(1, 8).expect("a tensor");
+            self.backend
+                .gate(
+                    &self.upload(&[gates, ups].concat(), 16),
+                    activation,
+                    &mut out,
+                )
+                .expect("a gate");
+            for (gate, found) in gates.into_iter().zip(self.host(&out)) {
+                let expected = 1.5 * gate.max(0.0);
+                let near = (found - expected).abs() <= 1e-6 * expected + 1e-12;
+                assert!(near, "{activation:?} of {gate}: {found}");
             }
         }
     }

@@ -1,11 +1,12 @@
 //! Matrix products whose rows have the same bits whatever their number.
 //!
 //! For a shape that is met for the first time, cuBLASLt names algorithms for each range of row
-//! counts, none of which may split a sum. They are run against each other on noise: of those, and of
-//! its neighbours', that give the bits of the largest range, a range of few rows takes the fastest and
-//! another one that which the library ranks first. Where a range is left without one, and where the
-//! library is missing or the shape is not aligned, the kernels of this crate are used, which sum in one
-//! order by construction. A pass of more rows than were compared is cut.
+//! counts, none of which may split a sum. They are run against each other on noise. Among those of a
+//! range, and the first of each of the others, that give the bits of one reference, the library's order
+//! decides; in ranges of few rows one that is clearly faster goes before. Where a range is left without
+//! one for every reference, and where the library is missing or the shape is not aligned, the kernels of
+//! this crate are used, which sum in one order by construction. A pass of more rows than were compared is
+//! cut.
 
 pub mod lt;
 mod trial;
@@ -21,9 +22,9 @@ use crate::backend::BackendError;
 use lt::{Algorithm, Library, Operands, Problem};
 use trial::Trial;
 
-/// Most rows of each range. Tiles of 256 rows leave much of a step of 300 sequences empty, so ranges are
-/// narrow where steps are.
-const RANGES: [usize; 14] = [
+/// Most rows of each range. Tiles of 256 rows would be half empty at 300 rows: up to 512, where steps of
+/// decoding are, ranges are 64 rows wide.
+pub(super) const RANGES: [usize; 14] = [
     1, 16, 32, 64, 128, 192, 256, 320, 384, 448, 512, 1024, 2048, 8192,
 ];
 /// Rows from which the library's vectors of 16 bytes are aligned.

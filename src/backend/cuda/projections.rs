@@ -57,7 +57,7 @@ fn of_width([usual, wide]: [&'static str; 2], head_dim: usize) -> &'static str {
 }
 
 /// Rows from which blocks of one row each keep a device busy.
-const MANY_ROWS: usize = 256;
+pub(super) const MANY_ROWS: usize = 256;
 
 /// Blocks that split `heads` heads of each of `rows` rows, and how many of them share a row.
 fn split_blocks(rows: usize, heads: usize) -> (u32, i32) {

@@ -1,7 +1,9 @@
 mod wide;
 
+use super::product::RANGES;
+use super::projections::MANY_ROWS;
 use super::*;
-use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
+use crate::backend::conformance::{self, MANY_TOKENS, Shape, Suite, Tolerance, bits, noise, span};
 use crate::backend::{Backend, TensorData};
 use crate::recipe::{CacheShape, NativeDtype, bytes_per_token, cache_bytes, sink_bytes};
 
@@ -195,6 +197,9 @@ fn long_sequences(
     assert_eq!(from, tokens);
 }
 
+/// Heads are split by one block for each row, and by several.
+const _: () = assert!(MANY_ROWS < MANY_TOKENS && MANY_TOKENS < 2 * MANY_ROWS);
+
 #[test]
 fn products_of_real_shapes_do_not_depend_on_the_number_of_rows() {
     let Some(backend) = gpu() else { return };
@@ -217,7 +222,12 @@ fn products_of_real_shapes_do_not_depend_on_the_number_of_rows() {
                 bits(&backend.to_host(&y).unwrap())
             };
             let whole = run(0, 700);
-            for (from, to) in [(0, 1), (5, 7), (100, 131), (0, 300), (37, 550), (699, 700)] {
+            // Both ends of every range, and what lies between.
+            let ranges = RANGES.windows(2).filter(|ends| ends[1] <= 700);
+            let counts = ranges.flat_map(|ends| [ends[0] + 1, ends[0].midpoint(ends[1]), ends[1]]);
+            for rows in counts.chain([1, 513, 550]) {
+                let from = rows * 37 % (701 - rows);
+                let to = from + rows;
                 assert!(
                     run(from, to) == whole[from * out..to * out],
                     "{out} x {inner} {:?} rows {from} to {to}",

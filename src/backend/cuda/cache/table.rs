@@ -10,7 +10,7 @@ use crate::backend::{BackendError, CacheLayout};
 
 /// Bytes that are copied in about the time that it takes to start a copy.
 const WORTH_A_COPY: usize = 40_000;
-/// Copies that are started sooner than whether to start them is worth thinking about.
+/// So few parts are copied one by one however small the table is.
 const FEW_COPIES: usize = 4;
 
 /// Pages of all slots, `[kinds][slots][pages per slot]`.
@@ -56,7 +56,7 @@ impl Pages {
         changed.into_values().collect()
     }
 
-    /// Most parts that are copied one by one: more of them take longer than the whole table.
+    /// Most parts that are copied one by one: with more, the whole table takes less time.
     fn most_copies(&self) -> usize {
         FEW_COPIES + size_of_val(&self.all[..]) / WORTH_A_COPY
     }

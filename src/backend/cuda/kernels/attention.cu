@@ -221,12 +221,11 @@ DEV void put_scale(const Attention& a, Scales* to, int thread, float scale, int 
   }
 }
 
-// Eight neighbouring elements of a query vector, from element `d` on; zeros beyond HD.
-struct Eight { float x[8]; };
 // Query heads that share a key/value head, as rows of a block stand: member after member.
 struct Group {
   int size; u32 inverse;
-  // Exact as long as row * size stays below 65536; division takes several times as many instructions.
+  // Exact as long as row * size stays below 65536: blocks have at most 128 rows, and no group is larger.
+  // Division takes several times as many instructions.
   DEV_MEMBER int member(int row) const { return (int)(row * inverse >> 16); }
 };
 DEV Group group_of_heads(const Attention& a) {
@@ -235,6 +234,9 @@ DEV Group group_of_heads(const Attention& a) {
   g.inverse = 65536u / g.size + 1;
   return g;
 }
+
+// Eight neighbouring elements of a query vector, from element `d` on; zeros beyond HD.
+struct Eight { float x[8]; };
 DEV Eight query(const Attention& a, i64 vector, int d) {
   Eight q;
   if (d >= HD) {

@@ -117,8 +117,9 @@ static_assert(HELD_FEW != IN_TURNS || HD == HDP, "zeros behind vectors that lie 
 // Scales of a tile as they are stored.
 struct FewScales { float key[TILE], value[TILE]; };
 
-// One of a block's turns: a job, and the key/value head that the block takes of it.
+// Which of a block's turns: a job, and the key/value head that the block takes of it.
 struct FewPlace { int job, head; };
+// What a turn covers: `count` tiles from `token0` on, the last of which ends with `last` at most.
 struct FewTurn { int head, token0, count, last; };
 DEV FewTurn few_turn(const Job& job, int head) {
   FewTurn t;
@@ -168,9 +169,6 @@ extern "C" __global__ void __launch_bounds__(128, FEW_BLOCKS) attend_few(Attenti
   Group group = group_of_heads(a);
   bool changing_keys = keys_change(a), changing_values = values_change(a);
   float key_unit = a.factor * unscaled(a.k);
-  // Nothing reads what no copy wrote. Without these stores the compiler (NVRTC 13.0, sm_90) keeps more
-  // in registers and spills up to 52 bytes a thread in the loop over tiles, with them 0 to 8.
-  for (int i = thread; i < FEW_SCALES * 2 * TILE; i += THREADS) ((float*)scales)[i] = 1.f;
   if (HD < HDP)
     for (int i = thread; i < FEW_STAGES * TILE; i += THREADS) {
       char* tile = tiles + i / TILE * FEW_TILE;

@@ -10,6 +10,7 @@ typedef unsigned long long u64;
 typedef long long i64;
 
 #define DEV static __device__ __forceinline__
+#define DEV_MEMBER __device__ __forceinline__
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define WARP 0xffffffffu
 

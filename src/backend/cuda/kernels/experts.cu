@@ -78,7 +78,7 @@ template <bool GATED, int ROWS, int OUTS, int GROUP, int THREADS, int STAGES> st
         if (OUTS % LINES == 0 || line < OUTS) copy_piece<16>(stage(step) + place(ROWS + line, piece), (u64)(there ? weight + w_from[i] + k : weight), there ? 16 : 0);
       }
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    copies_end();
   }
 };
 

@@ -399,8 +399,8 @@ template <int COUNT, int DIM> DEV void split_row(const Heads& h, int parts, int 
   }
 }
 
-// Adds the bias, norms and rotates queries and keys, writes queries and stores keys and values. A
-// warp per head vector; grid: rows * parts.
+// Adds the bias, norms and rotates queries and keys, writes queries and stores keys and values; see
+// split_row. grid: rows * parts.
 KERNEL(256) split_heads(Heads h, int parts) {
   bool usual = h.format == h.q_format && h.store.head_dim == 128 && h.store.turned == 64;
   if (usual && h.format == FORMAT_F16) split_row<1, 128>(h, parts, FORMAT_F16, FORMAT_F16);

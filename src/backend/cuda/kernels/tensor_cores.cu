@@ -1,8 +1,6 @@
 // What kernels with tensor cores share: copies to shared memory under way, fragments, and products of
 // 16-bit operands, BF16 or F16, with sums in f32.
 
-#define DEV_MEMBER __device__ __forceinline__
-
 DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // Copies PIECE bytes, 16, 8 or 4, to shared memory.

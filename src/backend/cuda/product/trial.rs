@@ -1,13 +1,18 @@
 //! Which algorithms of the library give the same bits on one shape.
 
+mod differing;
+mod noise;
+
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::lt::{Algorithm, Library, Operands, Problem};
 use super::{Plan, Products, RANGES, Shape, range};
 use crate::backend::BackendError;
-use crate::backend::cuda::device::{Buffer, Device, Purpose, launch};
+use crate::backend::cuda::device::{Buffer, Device, Purpose};
 use crate::backend::cuda::tensor::{CudaTensor, CudaWeight};
+use differing::Differing;
+use noise::noise_of;
 
 /// Row counts at which rows are compared; the largest is the reference.
 const COMPARED: [usize; 6] = [1, 3, 16, 64, 200, 512];
@@ -18,8 +23,8 @@ const COMPARED_ROUNDED: usize = 1 << 21;
 const TRIED: usize = 6;
 const TIMED: usize = 8;
 /// Rows up to which algorithms are timed. With more, products are bound by the power that a device may
-/// draw: of two that take the same time while it is cool, one takes 14% longer when it is not (H200, 512
-/// rows), and the library ranks those first that last.
+/// draw: of two that are as fast for some milliseconds, one took 14% longer over a third of a second
+/// (H200, 512 rows). The library ranks first those that keep their speed.
 const TIMED_ROWS: usize = 128;
 /// Part of the time of an algorithm that one which the library ranks behind it has to stay below.
 const WORTH: f64 = 0.95;
@@ -137,7 +142,7 @@ impl<'a> Trial<'a> {
         self.long.as_ref().map_or(CUT, |long| long.rows)
     }
 
-    /// An algorithm for every range, all with the same bits: the fastest that were found.
+    /// An algorithm for every range, all with the same bits.
     ///
     /// # Errors
     /// [`BackendError::Device`].
@@ -174,7 +179,7 @@ impl<'a> Trial<'a> {
             let to = self.reference_of(piece);
             self.run(self.of_piece(piece, to), most, reference)?;
         }
-        // Algorithms that were run at `most` rows, and whether the reference came out.
+        // Algorithms, and whether they can do `most` rows and give the reference.
         let mut known = Vec::new();
         let mut chosen = Vec::new();
         for own in 0..RANGES.len() {
@@ -227,9 +232,8 @@ impl<'a> Trial<'a> {
     }
 
     /// Whether an algorithm can do all of a range and gives the reference's bits there: at the
-    /// compared row counts of the range and its ends, at the most that are compared in short passes
-    /// where it accepts those, and in a long pass. `known` are algorithms that were run at that most,
-    /// and whether the reference came out.
+    /// compared row counts of the range and its ends, at the most that are compared in short passes,
+    /// and in a long pass. `known` says which algorithms do so at that most.
     fn agrees(
         &mut self,
         own: usize,
@@ -265,8 +269,11 @@ impl<'a> Trial<'a> {
             return Ok(false);
         }
         let inside = COMPARED.into_iter().filter(|&rows| range(rows) == own);
-        for rows in ends.into_iter().chain(inside) {
-            let repeats = match rows <= most {
+        let mut compared: Vec<usize> = ends.into_iter().chain(inside).collect();
+        compared.sort_unstable();
+        compared.dedup();
+        for rows in compared.into_iter().filter(|&rows| rows != most) {
+            let repeats = match rows < most {
                 true => self.repeats(rows, algorithm)?,
                 false => self.repeats_long(rows, algorithm)?,
             };
@@ -354,31 +361,6 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Counts words that differ.
-struct Differing<'a> {
-    products: &'a Products,
-    count: Buffer,
-}
-
-impl<'a> Differing<'a> {
-    fn new(products: &'a Products) -> Result<Self, BackendError> {
-        let count = products.kernels.device.upload(&[0_u32], Purpose::Staging)?;
-        Ok(Differing { products, count })
-    }
-
-    /// Compares `words` words at two addresses.
-    fn count(&self, a: u64, b: u64, words: i64) -> Result<(), BackendError> {
-        let kernels = &self.products.kernels;
-        let (function, to) = (kernels.get("compare")?, self.count.pointer());
-        // SAFETY: both outputs hold at least `words` words.
-        unsafe { launch!(kernels.device, function, (1024, 1, 1), 256, 0; a, b, words, to) }
-    }
-
-    fn is_none(&self) -> Result<bool, BackendError> {
-        Ok(self.count.read::<u32>(1)? == [0])
-    }
-}
-
 /// Pieces of noise of 512 rows that are compared.
 fn pieces(shape: Shape) -> usize {
     let rows = COMPARED[COMPARED.len() - 1];
@@ -387,33 +369,5 @@ fn pieces(shape: Shape) -> usize {
             .div_ceil(rows * shape.columns)
             .min(MOST_PIECES),
         None => 1,
-    }
-}
-
-/// Numbers in -1..1 from a counter.
-fn noise_of(count: usize) -> Vec<f32> {
-    (0..count as u32)
-        .map(|i| {
-            let bits = i.wrapping_mul(0x9e37_79b1) ^ i.wrapping_mul(0x85eb_ca6b).rotate_left(13);
-            let bits = (bits ^ (bits >> 15)).wrapping_mul(0x2c1b_3c6d);
-            ((bits ^ (bits >> 12)) >> 8) as f32 / (1 << 23) as f32 - 1.0
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn noise_fills_its_interval_without_repeating() {
-        let noise = noise_of(100_000);
-        let mean = noise.iter().map(|&x| f64::from(x)).sum::<f64>() / noise.len() as f64;
-        assert!(mean.abs() < 0.01, "{mean}");
-        assert!(noise.iter().all(|x| (-1.0..1.0).contains(x)));
-        let mut bits: Vec<u32> = noise.iter().map(|x| x.to_bits()).collect();
-        bits.sort_unstable();
-        bits.dedup();
-        assert!(bits.len() > 99_000, "{}", bits.len());
     }
 }
