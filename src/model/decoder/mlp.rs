@@ -9,8 +9,7 @@ use super::{Output, Projection};
 /// What of a layer treats every row on its own.
 pub(super) enum Mlp<B: Backend> {
     Dense(Dense<B>),
-    /// With the norm of what is added to the residual stream.
-    Experts(Experts<B>, Option<B::Vector>),
+    Experts(Experts<B>),
     Both(Box<Both<B>>),
 }
 
@@ -61,10 +60,7 @@ impl<B: Backend> Mlp<B> {
     ) -> Result<(), BackendError> {
         match self {
             Mlp::Dense(dense) => dense.add_to(backend, config, workspace),
-            Mlp::Experts(experts, norm) => {
-                experts.route(backend, index, None, workspace)?;
-                experts.add_to(backend, config, (index, norm.as_ref()), workspace)
-            }
+            Mlp::Experts(experts) => experts.add_to(backend, config, index, workspace),
             Mlp::Both(both) => both.add_to(backend, config, index, workspace),
         }
     }
@@ -132,16 +128,13 @@ impl<B: Backend> Experts<B> {
         &self,
         backend: &B,
         config: &ModelConfig,
-        (index, norm): (usize, Option<&B::Vector>),
+        index: usize,
         ws: &mut Workspace<B>,
     ) -> Result<(), BackendError> {
+        self.route(backend, index, None, ws)?;
         let room = &mut ws.experts[ws.experts_of[index]];
         let weights = self.weights(config);
-        let Some(norm) = norm else {
-            return backend.mix_experts_add(&ws.normed, weights, &mut room.routes, &mut ws.x);
-        };
-        backend.mix_experts(&ws.normed, weights, &mut room.routes, &mut ws.branch)?;
-        backend.rms_norm_add(&ws.branch, norm, config.rms_norm_eps, &mut ws.x)
+        backend.mix_experts_add(&ws.normed, weights, &mut room.routes, &mut ws.x)
     }
 }
 

@@ -20,9 +20,12 @@ impl<B: Backend> Loader<'_, B> {
             .transpose()?;
         let folder = name("mlp");
         let experts = match layer.experts {
+            Some(shape) if !shape.beside_mlp && norm.is_none() => {
+                return Ok(Mlp::Experts(self.experts(index, shape)?));
+            }
             Some(shape) if !shape.beside_mlp => {
-                let experts = self.experts(index, shape)?;
-                return Ok(Mlp::Experts(experts, norm));
+                let what = "an output norm of experts that have no MLP beside them";
+                return Err(self.unsupported(what.to_owned()));
             }
             beside => beside,
         };
