@@ -86,6 +86,11 @@ pub struct CacheLayer {
 }
 
 impl CacheLayer {
+    /// Elements per head vector that it stores; 0 where it stores no keys and values.
+    pub fn stored_head_dim(&self) -> usize {
+        self.recurrent.map_or(self.head_dim, |_| 0)
+    }
+
     /// Attention to all tokens before, scores divided by the square root of `head_dim`.
     pub fn new(kv_heads: usize, head_dim: usize) -> Self {
         CacheLayer {

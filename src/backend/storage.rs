@@ -1,7 +1,7 @@
 //! What each layer of a cache stores, resolved once from recipe and calibration, and how workers
 //! refuse what they cannot store.
 
-use super::{BackendError, CacheLayout};
+use super::{BackendError, CacheLayer, CacheLayout};
 use crate::recipe::{ByteFormat, Component, Format, GroupSize, NativeDtype, ScalePolicy, float8};
 
 /// Keys or values.
@@ -76,7 +76,8 @@ impl Storage {
 /// the layer and component whose calibration is missing.
 pub fn of_layers(layout: &CacheLayout) -> Result<Vec<[Storage; 2]>, BackendError> {
     let recipe = &layout.recipe;
-    let head_dims: Vec<usize> = layout.layers.iter().map(|layer| layer.head_dim).collect();
+    let of_layers = layout.layers.iter();
+    let head_dims: Vec<usize> = of_layers.map(CacheLayer::stored_head_dim).collect();
     recipe
         .check_layers(layout.layers.len())
         .and_then(|()| recipe.check_heads(&head_dims))

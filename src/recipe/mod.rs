@@ -216,12 +216,26 @@ impl Recipe {
         Ok(())
     }
 
-    /// Checks whether the head vectors of every layer that is quantised are whole groups;
-    /// `head_dims` are their elements, layer by layer, 0 for a layer without any.
+    /// Checks whether skipped layers store anything, and others too, and whether the head vectors of
+    /// every layer that is quantised are whole groups; `head_dims` are their elements, layer by layer, 0
+    /// for a layer without any.
     ///
     /// # Errors
+    /// [`RecipeError::LayerWithoutHeads`] for a skipped layer that stores no keys and values,
+    /// [`RecipeError::EveryLayerSkipped`] where nothing is left to quantise, and
     /// [`RecipeError::Groups`] names the format whose groups do not fit.
     pub fn check_heads(&self, head_dims: &[usize]) -> Result<(), RecipeError> {
+        let layers = head_dims.len();
+        let stores = |layer: &usize| head_dims[*layer] > 0;
+        for &layer in &self.skip_layers {
+            if resolve_layer(layer, layers).is_some_and(|index| !stores(&index)) {
+                return Err(RecipeError::LayerWithoutHeads { layer });
+            }
+        }
+        let skipped = self.skipped_layers(layers).len();
+        if skipped > 0 && skipped == (0..layers).filter(stores).count() {
+            return Err(RecipeError::EveryLayerSkipped { layers: skipped });
+        }
         for (layer, &head_dim) in head_dims.iter().enumerate() {
             let (k, v) = self.components_at(layer, head_dims.len());
             for format in [k.format, v.format] {

@@ -73,6 +73,11 @@ fn costs(certificate: &Certificate) -> Vec<Disagreement> {
             }
         }
     }
+    for number in &geometry.recurrent_layers {
+        if let Some(head_dim) = head_dims.get_mut(*number as usize) {
+            *head_dim = 0;
+        }
+    }
     let parsed = Recipe::parse(spec).and_then(|recipe| {
         recipe
             .check_layers(geometry.layers as usize)

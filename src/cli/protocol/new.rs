@@ -24,8 +24,8 @@ use super::super::{Failure, qualify};
 use super::spec::{parse_calibration, parse_divisor, parse_panel, parse_rule_limit};
 use super::{Kind, load, show};
 
-/// Arguments of `kvassay protocol new`. What is not given is as in the protocol of `--from`, but
-/// for divisors, which are the least that the declared family allows.
+/// Arguments of `kvassay protocol new`. What is not given is as in the protocol of `--from`; divisors
+/// are where the declared family is as large as that one's.
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// File to write; its ending says how.
@@ -34,7 +34,8 @@ pub(super) struct Args {
     /// Name of the protocol; no built-in one has it.
     #[arg(long)]
     name: String,
-    /// Protocol that everything is taken from which is not given here.
+    /// Protocol that everything is taken from which is not given here. Where the family grows or
+    /// shrinks, its divisors become the least that are allowed.
     #[arg(long, value_name = "NAME|PATH", default_value = "reference")]
     from: String,
     /// A model, by name, with the SHA-256 of its weights, or with a path whose weights are digested
@@ -202,6 +203,7 @@ fn digest_of(name: &str, path: &Path) -> Result<String, Failure> {
 /// The protocol `from` with everything that was given.
 fn declare(args: &Args, from: Protocol, models: Vec<ProtocolModel>) -> anyhow::Result<Protocol> {
     let source = from.name.clone();
+    let before = RuleName::ALL.map(|rule| (from.divisor(rule), from.least_divisor(rule)));
     let mut protocol = from;
     protocol.name.clone_from(&args.name);
     replace(&mut protocol.models, models);
@@ -227,13 +229,18 @@ fn declare(args: &Args, from: Protocol, models: Vec<ProtocolModel>) -> anyhow::R
     }
     set_resource_limits(args, &mut protocol);
     set_objectives(args, &mut protocol);
-    set_rules(args, &mut protocol)?;
+    let new_divisors = set_rules(args, &mut protocol, before)?;
     protocol.description = match &args.description {
         Some(text) => text.clone(),
         None => format!(
-            "{}, {}; what was not declared anew is as in {source}",
+            "{}, {}; what was not declared anew is as in {source}{}",
             counted(protocol.models.len(), "model"),
-            counted(protocol.candidates.len(), "recipe")
+            counted(protocol.candidates.len(), "recipe"),
+            if new_divisors {
+                ", but for divisors, which are the least of this family"
+            } else {
+                ""
+            }
         ),
     };
     check_tasks(&protocol)?;
@@ -302,25 +309,36 @@ fn set_resource_limits(args: &Args, protocol: &mut Protocol) {
     limits.largest_sample_gap_ms = args.sample_gap.or(limits.largest_sample_gap_ms);
 }
 
-/// Family alpha, limits and divisors.
-fn set_rules(args: &Args, protocol: &mut Protocol) -> anyhow::Result<()> {
+/// Family alpha, limits and divisors; `before` are the divisors of the protocol that others are taken
+/// from, with the least that its family allowed. Returns whether a divisor changed that was not given.
+fn set_rules(
+    args: &Args,
+    protocol: &mut Protocol,
+    before: [(u32, u64); RuleName::ALL.len()],
+) -> anyhow::Result<bool> {
     once("--divisor", args.divisor.iter().map(|(rule, _)| *rule))?;
     once("--limit", args.limit.iter().map(|(rule, _)| *rule))?;
     if let Some(alpha) = args.family_alpha {
         protocol.family_alpha = alpha;
     }
-    for rule in RuleName::ALL {
+    let mut changed = false;
+    for (rule, (divisor, least)) in RuleName::ALL.into_iter().zip(before) {
         let given = args.divisor.iter().find(|(given, _)| *given == rule);
         let divisor = match given {
             Some((_, divisor)) => *divisor,
-            None => u32::try_from(protocol.least_divisor(rule))
-                .context("the declared family is too large for a divisor")?,
+            None if protocol.least_divisor(rule) == least => divisor,
+            None => {
+                let least = u32::try_from(protocol.least_divisor(rule))
+                    .context("the declared family is too large for a divisor")?;
+                changed |= least != divisor;
+                least
+            }
         };
         let limit = args.limit.iter().find(|(given, _)| *given == rule);
         let limit = limit.map_or(protocol.limit(rule), |(_, limit)| *limit);
         protocol.set_rule(rule, limit, divisor);
     }
-    Ok(())
+    Ok(changed)
 }
 
 fn once(option: &str, rules: impl Iterator<Item = RuleName>) -> anyhow::Result<()> {

@@ -30,7 +30,9 @@ impl<B: Backend> Arm<B> {
         layout: BatchLayout,
     ) -> Result<Self, EngineError> {
         let of_layers = decoder.config().layers.iter();
-        let head_dims: Vec<usize> = of_layers.map(|layer| layer.head_dim).collect();
+        let head_dims: Vec<usize> = of_layers
+            .map(|layer| layer.cache_layer().stored_head_dim())
+            .collect();
         let layers = head_dims.len();
         recipe
             .check_layers(layers)

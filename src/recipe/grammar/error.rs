@@ -97,10 +97,19 @@ pub enum RecipeError {
         /// Layers of the model.
         layers: usize,
     },
+    /// A skipped layer that has nothing to quantise.
+    #[error("skip-layers names layer {layer}, which stores no keys and values")]
+    LayerWithoutHeads {
+        /// The layer as written.
+        layer: i32,
+    },
     /// Every layer is skipped.
-    #[error("skip-layers names all {layers} layers of the model: nothing is left to quantise")]
+    #[error(
+        "skip-layers names all {layers} layers of the model that store keys and values: nothing is left \
+         to quantise"
+    )]
     EveryLayerSkipped {
-        /// Layers of the model.
+        /// Layers of the model that store keys and values.
         layers: usize,
     },
     /// Head vectors of the model are no whole groups.

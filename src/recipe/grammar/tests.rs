@@ -89,6 +89,21 @@ fn skipped_layers_count_from_both_ends() {
             layers: 4
         })
     );
+    // Three recurrent layers to one that stores keys and values.
+    let heads = [0, 0, 0, 64, 0, 0, 0, 64];
+    let skipping = |layers: &str| {
+        let recipe = Recipe::parse(&format!("k=e4m3,v=e4m3,skip-layers={layers}"));
+        recipe.unwrap().check_heads(&heads)
+    };
+    assert_eq!(skipping("3"), Ok(()));
+    assert_eq!(
+        skipping("3,-1"),
+        Err(RecipeError::EveryLayerSkipped { layers: 2 })
+    );
+    assert_eq!(
+        skipping("3,-2"),
+        Err(RecipeError::LayerWithoutHeads { layer: -2 })
+    );
     let lowest = Recipe::parse("k=e4m3,v=e4m3,skip-layers=-2147483648").unwrap();
     assert!(lowest.applies_to_layer(0, 4) && lowest.check_layers(4).is_err());
 }
