@@ -42,6 +42,11 @@ impl Process {
     pub fn total_bytes() -> Option<u64> {
         field_of("/proc/meminfo", "MemTotal:")
     }
+
+    /// Memory of the machine that a process can have without others being pushed out, in bytes.
+    pub fn free_bytes() -> Option<u64> {
+        field_of("/proc/meminfo", "MemAvailable:")
+    }
 }
 
 impl Gauge for Process {
@@ -90,5 +95,6 @@ mod tests {
         assert!(held.iter().all(|&byte| byte == 1));
         assert!(grown > 32 << 20, "{grown}");
         assert!(Process::total_bytes().unwrap() > before);
+        assert!(Process::free_bytes().unwrap() < Process::total_bytes().unwrap());
     }
 }

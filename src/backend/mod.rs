@@ -27,7 +27,7 @@ pub use data::{
 pub use error::BackendError;
 pub use experts::{ExpertParts, ExpertWeights, RoutingRule, cannot_route};
 pub use ledger::{Held, Ledger, PURPOSES, Purpose};
-pub use meter::{Gauge, Meter};
+pub use meter::{Gauge, Meter, Process};
 
 use crate::schema::{KvTotals, LayerAbsmax};
 pub use projections::{

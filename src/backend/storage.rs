@@ -79,8 +79,7 @@ pub fn of_layers(layout: &CacheLayout) -> Result<Vec<[Storage; 2]>, BackendError
     let of_layers = layout.layers.iter();
     let head_dims: Vec<usize> = of_layers.map(CacheLayer::stored_head_dim).collect();
     recipe
-        .check_layers(layout.layers.len())
-        .and_then(|()| recipe.check_heads(&head_dims))
+        .check(&head_dims)
         .map_err(|e| BackendError::Unsupported(format!("recipe {}: {e}", recipe.name)))?;
     (0..layout.layers.len())
         .map(|layer| of_layer(layout, layer))

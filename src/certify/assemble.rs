@@ -43,10 +43,12 @@ pub fn certify_with(
 ) -> Result<Certificate, CertifyError> {
     check::check(evidence)?;
     let trial = Trial::new(candidate, evidence)?;
-    let aa = aa::compare(&trial)?;
-    let regenerated = regenerated::compare(&trial)?;
+    // A record that contradicts itself was changed behind the worker: that comes before what would
+    // otherwise be put down to the worker.
     let panels = compare::panels(&trial, scorer)?;
     compare::rescore_aa(&trial, scorer)?;
+    let aa = aa::compare(&trial)?;
+    let regenerated = regenerated::compare(&trial)?;
     let engaged = server::engagement(&trial);
     let mut findings = findings(&trial, &panels, &aa);
     findings.extend(regenerated.findings);

@@ -231,6 +231,10 @@ fn rescore_secondary(
     Ok(())
 }
 
+/// No likelihood is above 1. A sum of exponentials in 32 bits may come out so much above it, in nats per
+/// target.
+const CERTAINTY_SLACK: f64 = 1e-4;
+
 fn judge_nll(targets: u32, record: &Record) -> Judgement {
     match record.nll_sum {
         Some(sum) if sum.is_finite() => {
@@ -240,7 +244,11 @@ fn judge_nll(targets: u32, record: &Record) -> Judgement {
                     .map_or("none".to_owned(), |found| found.to_string());
                 return Err(contradiction("targets", &found, &targets.to_string()));
             }
-            Ok(Ok(Outcome::MeanNll(sum / f64::from(targets))))
+            let mean = sum / f64::from(targets);
+            if mean < -CERTAINTY_SLACK {
+                return Err(contradiction("nll_sum", &sum.to_string(), "0 or more"));
+            }
+            Ok(Ok(Outcome::MeanNll(mean)))
         }
         _ => Ok(Err(Reason::NonFiniteRecords)),
     }

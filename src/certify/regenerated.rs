@@ -59,6 +59,14 @@ pub fn record_difference(first: &Record, second: &Record) -> Option<&'static str
         (nll_bits(first) != nll_bits(second), "nll_sum"),
         (first.error != second.error, "error"),
         (first.kv != second.kv, "kv"),
+        (first.case != second.case, "case"),
+        (first.prompt_tokens != second.prompt_tokens, "prompt_tokens"),
+        (first.output_tokens != second.output_tokens, "output_tokens"),
+        (first.answer != second.answer, "answer"),
+        (first.correct != second.correct, "correct"),
+        (first.secondary != second.secondary, "secondary"),
+        (first.targets != second.targets, "targets"),
+        (first.depth != second.depth, "depth"),
         (first != second, "another field"),
     ];
     checks

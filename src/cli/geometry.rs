@@ -64,6 +64,8 @@ pub struct ModelShape {
     pub name: String,
     /// Layers, the first one first.
     pub layers: Vec<LayerState>,
+    /// What the figures take for granted, where the family is none that is known.
+    pub assumption: Option<String>,
 }
 
 impl ModelShape {
@@ -107,6 +109,7 @@ pub fn read(model: &Path) -> Result<ModelShape, GeometryError> {
         return Ok(ModelShape {
             name: model_name(model),
             layers: layers_of(&config),
+            assumption: None,
         });
     }
     let path = if model.is_dir() {
@@ -115,19 +118,37 @@ pub fn read(model: &Path) -> Result<ModelShape, GeometryError> {
         model.to_owned()
     };
     let bytes = std::fs::read(&path).map_err(|error| GeometryError::read(&path, error))?;
+    let (layers, assumption) = layers_of_text(&path, &bytes)?;
     Ok(ModelShape {
         name: model_name(&path),
-        layers: layers_of_text(&path, &bytes)?,
+        layers,
+        assumption,
     })
 }
 
 /// What layers keep by the text of the config at `path`: as loading reads it where the family is
-/// one that loads.
-fn layers_of_text(path: &Path, text: &[u8]) -> Result<Vec<LayerState>, GeometryError> {
-    match layer_geometry(&path.display().to_string(), text)? {
-        Some(layers) => Ok(states(&layers)),
-        None => parse(text).map_err(|problem| problem.at(path)),
+/// one that loads, else by the fields that most families share, with what that takes for granted.
+fn layers_of_text(
+    path: &Path,
+    text: &[u8],
+) -> Result<(Vec<LayerState>, Option<String>), GeometryError> {
+    if let Some(layers) = layer_geometry(&path.display().to_string(), text)? {
+        return Ok((states(&layers), None));
     }
+    let layers = parse(text).map_err(|problem| problem.at(path))?;
+    Ok((layers, Some(assumption(text))))
+}
+
+/// What figures of a family that is not known take for granted.
+fn assumption(text: &[u8]) -> String {
+    let config: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
+    let family = match config["model_type"].as_str() {
+        Some(name) => format!("model_type {name:?} is not known here"),
+        None => "the config names no model_type".to_owned(),
+    };
+    format!(
+        "{family}: its layers are taken to keep keys and values as the usual fields say, and nothing else"
+    )
 }
 
 /// The layers of a loaded model. Config dimensions are read as 32-bit numbers.

@@ -91,6 +91,9 @@ struct Model {
     /// Layers of each kind, where they differ, keep a window only, or keep a recurrent state.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kinds: Vec<Kind>,
+    /// What the figures take for granted, where the family is none that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    assumption: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -180,11 +183,16 @@ fn resolve(args: &Args) -> Result<Settings, Failure> {
     })
 }
 
+/// Most tokens of a sequence: bytes of all its layers stay far below 2^64.
+const MOST_TOKENS: u64 = 1 << 32;
+
 /// A positive number of tokens.
 fn parse_tokens(text: &str) -> Result<u64, String> {
     match text.parse() {
-        Ok(tokens) if tokens > 0 => Ok(tokens),
-        _ => Err(format!("found `{text}`, expected a positive whole number")),
+        Ok(tokens) if (1..=MOST_TOKENS).contains(&tokens) => Ok(tokens),
+        _ => Err(format!(
+            "found `{text}`, expected a whole number from 1 to {MOST_TOKENS}"
+        )),
     }
 }
 
@@ -202,12 +210,9 @@ fn recipes(named: &[String], layers: &[LayerState]) -> Result<Vec<Recipe>, Failu
     let mut recipes = vec![Recipe::native()];
     for text in named {
         let recipe = Recipe::parse(text).map_err(Failure::input)?;
-        recipe
-            .check_layers(layers.len())
-            .and_then(|()| recipe.check_heads(&head_dims))
-            .map_err(|error| {
-                Failure::input(anyhow::Error::new(error).context(format!("recipe `{text}`")))
-            })?;
+        recipe.check(&head_dims).map_err(|error| {
+            Failure::input(anyhow::Error::new(error).context(format!("recipe `{text}`")))
+        })?;
         if !recipes.contains(&recipe) {
             recipes.push(recipe);
         }
@@ -261,6 +266,7 @@ fn report(settings: &Settings) -> Report {
                 Some(_) => Vec::new(),
                 None => kinds(layers),
             },
+            assumption: settings.model.assumption.clone(),
         },
         budget_bytes: settings.budget,
         reserve_bytes: settings.reserve,

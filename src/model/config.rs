@@ -209,6 +209,12 @@ impl ModelConfig {
         self.layers.iter().map(LayerConfig::cache_layer).collect()
     }
 
+    /// Elements per head vector that every layer stores; 0 where it stores none.
+    pub fn stored_head_dims(&self) -> Vec<usize> {
+        let layers = self.cache_layers();
+        layers.iter().map(CacheLayer::stored_head_dim).collect()
+    }
+
     /// Width of the widest MLP that is no expert; 0 where every layer has experts.
     pub fn dense_width(&self) -> usize {
         let mut layers = self.layers.iter();

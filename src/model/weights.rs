@@ -61,6 +61,15 @@ pub fn weight_bytes(config: &ModelConfig, weights: &dyn WeightSource) -> u64 {
     tensors.map(bytes).fold(0, u64::saturating_add)
 }
 
+/// Numbers of all tensors of a model.
+pub fn parameters(config: &ModelConfig) -> u64 {
+    let count = |(_, shape): (String, Vec<usize>)| -> u64 {
+        shape.iter().map(|&side| side as u64).product()
+    };
+    let tensors = expected(config).into_iter();
+    tensors.map(count).fold(0, u64::saturating_add)
+}
+
 /// What is wrong with a model's files.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {

@@ -216,6 +216,15 @@ impl Recipe {
         Ok(())
     }
 
+    /// [`Recipe::check_layers`] and [`Recipe::check_heads`].
+    ///
+    /// # Errors
+    /// Theirs.
+    pub fn check(&self, head_dims: &[usize]) -> Result<(), RecipeError> {
+        self.check_layers(head_dims.len())?;
+        self.check_heads(head_dims)
+    }
+
     /// Checks whether skipped layers store anything, and others too, and whether the head vectors of
     /// every layer that is quantised are whole groups; `head_dims` are their elements, layer by layer, 0
     /// for a layer without any.

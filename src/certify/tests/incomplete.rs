@@ -223,7 +223,7 @@ fn refusal(change: Change) -> CertifyError {
 
 #[test]
 fn records_that_contradict_themselves_have_no_certificate() {
-    let changes: [(Change, &str); 6] = [
+    let changes: [(Change, &str); 7] = [
         (
             |e| records_mut(e, "AD", "math")[2].correct = Some(false),
             "arm AD, panel math, case math-0002: correct: found false, expected true; 1 such",
@@ -247,6 +247,10 @@ fn records_that_contradict_themselves_have_no_certificate() {
         (
             |e| records_mut(e, "AD", "nll-1k")[0].targets = Some(64),
             "case nll-1k-0000: targets: found 64, expected 128",
+        ),
+        (
+            |e| records_mut(e, "AD", "nll-8k")[3].nll_sum = Some(-2.5),
+            "case nll-8k-0003: nll_sum: found -2.5, expected 0 or more",
         ),
         (
             |e| records_mut(e, "AD", "math")[7].case = "math-0008".to_owned(),

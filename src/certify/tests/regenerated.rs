@@ -93,7 +93,9 @@ fn a_chosen_case_without_a_plain_record_leaves_the_evidence_incomplete() {
 
 #[test]
 fn a_verified_answer_that_differs_from_the_plain_one_yields_no_certificate() {
-    let spoil: [Spoil<Record>; 4] = [
+    let spoil: [Spoil<Record>; 6] = [
+        ("prompt_tokens", |record| record.prompt_tokens += 1),
+        ("output_tokens", |record| record.output_tokens = Some(99)),
         ("output_ids", |record| record.output_ids = Some(vec![7])),
         ("output", |record| record.output = Some("7".to_owned())),
         ("finish", |record| record.finish = Some(Finish::Length)),
@@ -124,6 +126,20 @@ fn a_verified_answer_that_differs_from_the_plain_one_yields_no_certificate() {
         let refused = contrasts_with(&runs, &[], &ByText).unwrap_err().to_string();
         assert!(refused.contains("plainly generated"), "{what}: {refused}");
     }
+}
+
+/// It was changed behind the worker, and no other machine would help.
+#[test]
+fn a_verified_record_that_contradicts_itself_is_no_failure_of_the_worker() {
+    let mut evidence = verified();
+    let plain = &arm_mut(&mut evidence, "AD").regenerated["math"][1];
+    let case = plain.case_sha256.clone();
+    let mut records = records_mut(&mut evidence, "AD", "math").iter_mut();
+    let record = records.find(|record| record.case_sha256 == case).unwrap();
+    record.correct = record.correct.map(|correct| !correct);
+    let error = certify_with("AD", &evidence, &ByText).unwrap_err();
+    assert!(error.is_mismatch() && !error.is_system(), "{error}");
+    assert!(error.to_string().contains("correct: found"), "{error}");
 }
 
 /// Plain records are compared whatever the start file says, and without it they prove nothing.

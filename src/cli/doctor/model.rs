@@ -143,7 +143,10 @@ fn accepted(
 
 /// What can be told of a checkpoint that no worker runs.
 fn refused(path: &Path, error: &ModelError) -> ModelReport {
-    let layers = geometry::read(path).map_or(Vec::new(), |shape| shape.layers);
+    let (layers, assumption) = match geometry::read(path) {
+        Ok(shape) => (shape.layers, shape.assumption),
+        Err(_) => (Vec::new(), None),
+    };
     ModelReport {
         runs: false,
         refused: Some(error.to_string()),
@@ -159,7 +162,7 @@ fn refused(path: &Path, error: &ModelError) -> ModelReport {
             layers => rows(layers, SEQUENCE_TOKENS),
         },
         gpus: Vec::new(),
-        notes: Vec::new(),
+        notes: assumption.into_iter().collect(),
     }
 }
 

@@ -138,7 +138,10 @@ fn layers_alternate_by_family_where_no_kinds_are_listed() {
 fn families_that_load_have_the_defaults_of_loading() {
     let layers = |fields: &str| {
         let json = format!(r#"{{"num_hidden_layers":2,"hidden_size":64,{fields}}}"#);
-        layers_of_text(Path::new("m/config.json"), json.as_bytes()).unwrap()
+        let found = layers_of_text(Path::new("m/config.json"), json.as_bytes());
+        let (layers, assumption) = found.unwrap();
+        assert_eq!(assumption, None);
+        layers
     };
     let window = Some(4096);
     assert_eq!(
@@ -163,6 +166,27 @@ fn families_that_load_have_the_defaults_of_loading() {
         error.to_string().contains("num_kv_shared_layers"),
         "{error}"
     );
+}
+
+/// Falcon shares one key/value head, which no usual field says.
+#[test]
+fn what_is_assumed_of_unknown_families_is_said() {
+    let assumed = |fields: &str| {
+        let json = format!(
+            r#"{{"num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4{fields}}}"#
+        );
+        let found = layers_of_text(Path::new("m/config.json"), json.as_bytes());
+        let (layers, assumption) = found.unwrap();
+        assert_eq!(layers, [attention(4, 16, None); 2]);
+        assumption.unwrap()
+    };
+    let falcon = assumed(r#","model_type":"falcon","multi_query":true"#);
+    assert_eq!(
+        falcon,
+        "model_type \"falcon\" is not known here: its layers are taken to keep keys and values as the \
+         usual fields say, and nothing else"
+    );
+    assert!(assumed("").starts_with("the config names no model_type"));
 }
 
 #[test]

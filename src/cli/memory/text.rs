@@ -22,6 +22,9 @@ pub(super) fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()>
             }
         }
     }
+    if let Some(assumption) = &model.assumption {
+        writeln!(out, "  {assumption}")?;
+    }
     writeln!(
         out,
         "budget {}, reserve {}, pages of {} tokens",

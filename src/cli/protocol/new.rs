@@ -21,7 +21,7 @@ use super::super::qualify::Require;
 use super::super::size::Size;
 use super::super::values::parse_score_alpha;
 use super::super::{Failure, qualify};
-use super::spec::{parse_calibration, parse_divisor, parse_panel, parse_rule_limit};
+use super::spec::{GivenPanel, parse_calibration, parse_divisor, parse_panel, parse_rule_limit};
 use super::{Kind, load, show};
 
 /// Arguments of `kvassay protocol new`. What is not given is as in the protocol of `--from`; divisors
@@ -58,9 +58,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "FIRST-SECOND")]
     contrast: Vec<String>,
     /// A panel: math:cases=N, nll:length=N,documents=N or retrieval:length=N,cases=N. Besides
-    /// these, task=NAME, max_new_tokens=N (512 for math, 16 for retrieval) and targets=N (128).
+    /// these, task=NAME (that of the first panel of its kind in the other protocol, else gsm8k,
+    /// wikipedia-nll or needle), max_new_tokens=N (512 for math, 16 for retrieval) and targets=N (128).
     #[arg(long, value_name = "KIND:KEY=N,…", value_parser = parse_panel)]
-    panel: Vec<PanelPlan>,
+    panel: Vec<GivenPanel>,
     /// Documents per length, lengths in tokens, and forced tokens, e.g. 16:1k,8k:128; or checkpoint,
     /// for fixed scales that the checkpoint brings along.
     #[arg(long, value_name = "DOCS:LEN,LEN:FORCED|checkpoint", value_parser = parse_calibration)]
@@ -208,7 +209,9 @@ fn declare(args: &Args, from: Protocol, models: Vec<ProtocolModel>) -> anyhow::R
     protocol.name.clone_from(&args.name);
     replace(&mut protocol.models, models);
     replace(&mut protocol.controls, args.control.clone());
-    replace(&mut protocol.panels, args.panel.clone());
+    let panels = args.panel.iter();
+    let panels = panels.map(|panel| panel.beside(&protocol.panels)).collect();
+    replace(&mut protocol.panels, panels);
     let keeps_panels = args.panel.is_empty() && args.calibration.is_none() && args.seed.is_none();
     if !keeps_panels {
         // Digests of other cases: panels and calibration share the texts, the seed draws from them.

@@ -292,7 +292,10 @@ fn scope(protocol: &Protocol, objective: ObjectiveName) -> String {
     };
     let mut text = format!("all of {}", names(&tested));
     if !silent.is_empty() {
-        text.push_str(&format!("; no panel, hence no claim: {}", names(&silent)));
+        text.push_str(&format!(
+            "; cannot pass: the protocol has no panel for {}",
+            names(&silent)
+        ));
     }
     text
 }

@@ -1,5 +1,7 @@
 //! Panels, calibration, divisors and limits as they are typed.
 
+use std::mem::discriminant;
+
 use crate::schema::{CalibrationPlan, CalibrationSource, PanelPlan, RuleName};
 
 use super::super::values::parse_proportion;
@@ -79,16 +81,44 @@ fn number(key: &str, text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{key}: found `{text}`, expected a whole number such as 64 or 8k"))
 }
 
+/// A panel as it is typed.
+#[derive(Clone, Debug)]
+pub(super) struct GivenPanel {
+    /// With the usual task where none was named.
+    plan: PanelPlan,
+    names_task: bool,
+}
+
+impl GivenPanel {
+    /// The panel beside those of the protocol that others are taken from: without a task of its own it
+    /// has that of the first of its kind there.
+    pub(super) fn beside(&self, others: &[PanelPlan]) -> PanelPlan {
+        let mut plan = self.plan.clone();
+        let is_alike = |other: &&PanelPlan| discriminant(*other) == discriminant(&plan);
+        if let (false, Some(other)) = (self.names_task, others.iter().find(is_alike)) {
+            let (PanelPlan::Math { task: usual, .. }
+            | PanelPlan::Nll { task: usual, .. }
+            | PanelPlan::Retrieval { task: usual, .. }) = other;
+            let (PanelPlan::Math { task, .. }
+            | PanelPlan::Nll { task, .. }
+            | PanelPlan::Retrieval { task, .. }) = &mut plan;
+            task.clone_from(usual);
+        }
+        plan
+    }
+}
+
 /// `math:cases=1319`, `nll:length=8k,documents=64`, `retrieval:length=8k,cases=200`.
 ///
 /// # Errors
 /// Says what was found and what is expected.
-pub(super) fn parse_panel(text: &str) -> Result<PanelPlan, String> {
+pub(super) fn parse_panel(text: &str) -> Result<GivenPanel, String> {
     let Some((kind, rest)) = text.split_once(':') else {
         return Err(format!("found `{text}`, expected {PANEL_FORM}"));
     };
     let mut settings = Settings::parse(kind, rest)?;
-    match kind {
+    let names_task = settings.left.iter().any(|(key, _)| *key == "task");
+    let plan = match kind {
         "math" => {
             let plan = PanelPlan::Math {
                 task: settings.task("gsm8k"),
@@ -120,7 +150,8 @@ pub(super) fn parse_panel(text: &str) -> Result<PanelPlan, String> {
                 .map(|()| plan)
         }
         other => Err(format!("found kind `{other}`, expected {PANEL_FORM}")),
-    }
+    }?;
+    Ok(GivenPanel { plan, names_task })
 }
 
 /// `DOCUMENTS:LENGTH,LENGTH:FORCED`, e.g. `16:1k,8k:128`, or `checkpoint`.
@@ -197,7 +228,7 @@ mod tests {
     #[test]
     fn panels_have_usual_settings_and_take_others() {
         assert_eq!(
-            parse_panel("math:cases=1319").unwrap(),
+            parse_panel("math:cases=1319").unwrap().plan,
             PanelPlan::Math {
                 task: "gsm8k".to_owned(),
                 cases: 1319,
@@ -205,7 +236,9 @@ mod tests {
             }
         );
         assert_eq!(
-            parse_panel("nll:documents=64,targets=32,length=8k").unwrap(),
+            parse_panel("nll:documents=64,targets=32,length=8k")
+                .unwrap()
+                .plan,
             PanelPlan::Nll {
                 task: "wikipedia-nll".to_owned(),
                 length: 8192,
@@ -214,7 +247,9 @@ mod tests {
             }
         );
         assert_eq!(
-            parse_panel("retrieval:length=768,cases=3,max_new_tokens=6,task=needle").unwrap(),
+            parse_panel("retrieval:length=768,cases=3,max_new_tokens=6,task=needle")
+                .unwrap()
+                .plan,
             PanelPlan::Retrieval {
                 task: "needle".to_owned(),
                 length: 768,
@@ -222,6 +257,19 @@ mod tests {
                 max_new_tokens: 6
             }
         );
+    }
+
+    #[test]
+    fn panels_have_the_tasks_of_their_kind_unless_they_name_one() {
+        let panel = |text: &str| parse_panel(text).unwrap();
+        let others = ["math:cases=4,task=demo-math", "math:cases=9,task=gsm8k"];
+        let others = others.map(|text| panel(text).plan);
+        let alike = panel("math:cases=7").beside(&others);
+        assert_eq!(alike, panel("math:cases=7,task=demo-math").plan);
+        let named = panel("math:cases=7,task=gsm8k-plain");
+        assert_eq!(named.beside(&others), named.plan);
+        let alone = panel("nll:length=1k,documents=8");
+        assert_eq!(alone.beside(&others), alone.plan);
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl<'a> Document<'a> {
         let count = self.mismatches.len();
         match (self.check, count) {
             (Check::Run { run, files }, 0) => format!(
-                "verified: every field of {file} follows from the {files} evidence files in {}",
+                "verified: every field of {file} but tool follows from the {files} evidence files in {}",
                 run.display()
             ),
             (Check::Run { run, .. }, _) => {

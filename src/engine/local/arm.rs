@@ -29,14 +29,10 @@ impl<B: Backend> Arm<B> {
         absmax: Option<Vec<LayerAbsmax>>,
         layout: BatchLayout,
     ) -> Result<Self, EngineError> {
-        let of_layers = decoder.config().layers.iter();
-        let head_dims: Vec<usize> = of_layers
-            .map(|layer| layer.cache_layer().stored_head_dim())
-            .collect();
+        let head_dims = decoder.config().stored_head_dims();
         let layers = head_dims.len();
         recipe
-            .check_layers(layers)
-            .and_then(|()| recipe.check_heads(&head_dims))
+            .check(&head_dims)
             .map_err(|e| EngineError::Unsupported(format!("recipe {}: {e}", recipe.name)))?;
         let scales = absmax.as_ref().map_or(0, Vec::len);
         if recipe.needs_calibration() && scales != layers {

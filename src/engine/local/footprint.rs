@@ -122,11 +122,12 @@ impl Least {
         self.weights.saturating_add(beside)
     }
 
-    /// Whether it fits into `free` of `total` bytes of the device `name`.
+    /// Whether it fits into `free` of `total` bytes of the device `name`; `remedy` is what helps beside
+    /// smaller work.
     ///
     /// # Errors
     /// Says what is free, what is needed and for what, and what would need less.
-    pub fn check(self, name: &str, (free, total): (u64, u64)) -> Result<(), String> {
+    pub fn check(self, name: &str, (free, total): (u64, u64), remedy: &str) -> Result<(), String> {
         if self.bytes() <= free {
             return Ok(());
         }
@@ -134,7 +135,7 @@ impl Least {
         Err(format!(
             "{name}: found {} of {} memory free, expected at least {}: {} for weights, {} for the \
              cache of one sequence of {} tokens, {} for activations; end what else runs on it, \
-             name another GPU by --device, or take shorter panels or a smaller model",
+             {remedy}, or take shorter panels or a smaller model",
             gib(free),
             gib(total),
             gib(self.bytes()),
@@ -259,8 +260,10 @@ mod tests {
             activations(&config, shortest, 8192) as u64
         );
         let needed = least.weights + least.cache + least.activations;
-        assert_eq!(least.check("a GPU", (needed, 1 << 40)), Ok(()));
-        let refusal = least.check("a GPU", (needed - 1, 80 << 30)).unwrap_err();
+        assert_eq!(least.check("a GPU", (needed, 1 << 40), ""), Ok(()));
+        let refusal = least
+            .check("a GPU", (needed - 1, 80 << 30), "name another by --device")
+            .unwrap_err();
         for part in [
             "a GPU: found ",
             " of 80.00 GiB memory free",
@@ -278,11 +281,12 @@ mod tests {
         }
         let least = Least::new(&windowed, weights, 512, 8192);
         assert_eq!(least.cache, (8192 + 35 * 16 * (33 + 16)) * 8 * 512);
+        assert_eq!(crate::model::parameters(&config), 8_190_735_360);
         // Shorter sequences need less.
         let short = Least::new(&config, weights, 512, 1000);
         assert_eq!(short.cache, 1008 * 36 * 8 * 512);
-        assert_eq!(short.check("a GPU", (needed - 1, 80 << 30)), Ok(()));
+        assert_eq!(short.check("a GPU", (needed - 1, 80 << 30), ""), Ok(()));
         let absurd = Least::new(&config, u64::MAX, 512, 1 << 40);
-        assert!(absurd.check("a GPU", (1 << 60, 1 << 60)).is_err());
+        assert!(absurd.check("a GPU", (1 << 60, 1 << 60), "").is_err());
     }
 }

@@ -27,6 +27,8 @@ use super::{
     ArmSetup, BatchLayout, CaseError, Engine, EngineError, GenerateObserver, GenerateRequest,
     Observer, ScoreObserver, ScoreRequest, Watch,
 };
+pub(super) use open::check_cpu_memory;
+
 use arm::Arm;
 use drive::{Driver, Task};
 use generate::{Continuation, Generate};

@@ -4,8 +4,10 @@ use std::borrow::Borrow;
 
 use crate::backend::cpu::CpuBackend;
 use crate::backend::cuda::{CudaBackend, Expected};
-use crate::backend::{Backend, BackendError};
-use crate::model::{Decoder, LoadError, ModelConfig, ModelFiles, Tokenizer, weight_bytes};
+use crate::backend::{Backend, BackendError, Process};
+use crate::model::{
+    Decoder, LoadError, ModelConfig, ModelFiles, Tokenizer, parameters, weight_bytes,
+};
 use crate::schema::WorkerIdentity;
 
 use super::footprint::{self, Least};
@@ -69,12 +71,30 @@ impl<B: Backend> LocalEngine<B> {
     }
 }
 
+/// Whether the machine has the memory that the CPU worker needs for a model at least, as far as the
+/// system says: a process that takes more is ended without a word.
+///
+/// # Errors
+/// Says what is free, what is needed and for what.
+pub(in crate::engine) fn check_cpu_memory(config: &ModelConfig) -> Result<(), LoadError> {
+    let Some(memory) = Process::free_bytes().zip(Process::total_bytes()) else {
+        return Ok(());
+    };
+    let weights = parameters(config).saturating_mul(size_of::<f32>() as u64);
+    let tokens = config.context.clamp(1, LONGEST);
+    let least = Least::new(config, weights, 1, tokens);
+    least
+        .check("cpu", memory, "take a machine with more or a GPU")
+        .map_err(|what| LoadError::Device(BackendError::Device(what)))
+}
+
 impl LocalEngine<CpuBackend> {
     /// The built-in CPU worker.
     ///
     /// # Errors
     /// As [`LocalEngine::new`].
     pub fn cpu(files: impl Borrow<ModelFiles>) -> Result<Self, LoadError> {
+        check_cpu_memory(&files.borrow().config)?;
         let backend = CpuBackend::new();
         let worker = WorkerIdentity {
             kind: "cpu".to_owned(),
@@ -125,7 +145,11 @@ impl LocalEngine<CudaBackend> {
         let weights = weight_bytes(config, weights);
         let (free, total) = backend.memory().map_err(LoadError::Device)?;
         Least::new(config, weights, CUDA_SLOTS, tokens)
-            .check(&worker.device, (free as u64, total as u64))
+            .check(
+                &worker.device,
+                (free as u64, total as u64),
+                "name another GPU by --device",
+            )
             .map_err(|what| LoadError::Device(BackendError::Device(what)))?;
         let mut engine = LocalEngine::new(files, backend, worker, LocalSettings::default())?;
         let (free, _) = engine
