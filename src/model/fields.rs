@@ -1,7 +1,5 @@
 //! Typed access to the fields of a JSON object, with errors that name file and field.
 
-use std::path::Path;
-
 use serde_json::{Map, Value};
 
 use super::ModelError;
@@ -16,18 +14,6 @@ pub(crate) fn parse_object(path: &str, text: &[u8]) -> Result<Map<String, Value>
     match value {
         Value::Object(map) => Ok(map),
         other => Err(ModelError::invalid(path, "JSON", kind(&other), "an object")),
-    }
-}
-
-/// Reads a file that may be absent.
-///
-/// # Errors
-/// On any other trouble than absence.
-pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, ModelError> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(ModelError::io(path.display(), e)),
     }
 }
 

@@ -9,10 +9,10 @@ use std::path::Path;
 use crate::schema::{FileDigest, ModelIdentity, sha256_hex};
 
 use super::demo::DemoModel;
-use super::fields::read_optional;
 use super::file_bytes::{FileBytes, file_name};
 use super::hf_config::{parse_config, read_config, suppressed};
 use super::quantised::{self, Quantisation};
+use super::regular::read_optional;
 use super::safetensors::{INDEX_FILE, SINGLE_FILE, SafetensorsWeights};
 use super::tokenizer::FolderTokenizer;
 use super::{GgufWeights, ModelConfig, ModelError, Tokenizer, WeightSource, gguf};

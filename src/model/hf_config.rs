@@ -19,6 +19,7 @@ use crate::recipe::NativeDtype;
 
 use super::fields::{Fields, parse_object};
 use super::quantised::{self, NumberType};
+use super::regular::read_file;
 use super::{Family, LayerConfig, ModelConfig, ModelError};
 use family::{Decoder, Defaults};
 pub(crate) use suppressed::suppressed;
@@ -72,7 +73,7 @@ pub fn builtin_shape(name: &str) -> Option<Result<ModelConfig, ModelError>> {
 /// [`ModelError::Invalid`] for a missing or wrong field, [`ModelError::Unsupported`] for another
 /// architecture or a setting that is not applied; both name file and field.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
-    let text = std::fs::read(path).map_err(|e| ModelError::io(path.display(), e))?;
+    let text = read_file(path)?;
     parse_config(&path.display().to_string(), &text)
 }
 

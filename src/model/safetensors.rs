@@ -1,5 +1,6 @@
 //! Weights of a Hugging Face folder: one safetensors file, or shards with an index.
 
+mod damaged;
 mod experts;
 mod index;
 mod names;
@@ -15,10 +16,10 @@ use rayon::prelude::*;
 use crate::backend::{Codes, TensorData};
 use crate::schema::{FileDigest, QuantisedCheckpoint};
 
-use super::fields::read_optional;
 use super::file_bytes::{FileBytes, file_name};
 use super::parallel::{read_bf16, read_f16, read_f32};
 use super::quantised::{self, CacheScales, Found, NumberType, Quantisation, Stored};
+use super::regular::read_optional;
 use super::tensors::{self, Shapes};
 use super::{ModelConfig, ModelError, WeightSource};
 use index::{check_file_set, check_single, parse_index, present_files};
@@ -293,10 +294,8 @@ impl WeightSource for SafetensorsWeights {
 
 impl Shard {
     fn new(file: FileBytes) -> Result<Self, ModelError> {
-        let (header, metadata) = SafeTensors::read_metadata(file.bytes()).map_err(|e| {
-            let expected = "a safetensors header that fits the file";
-            ModelError::invalid(file.path(), "header", e, expected)
-        })?;
+        let (header, metadata) = SafeTensors::read_metadata(file.bytes())
+            .map_err(|e| damaged::damaged(file.path(), file.bytes(), &e))?;
         let metadata = with_asked_names(&file, metadata)?;
         Ok(Shard {
             file,

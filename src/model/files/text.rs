@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::schema::{FileDigest, ModelIdentity};
 
 use super::super::demo::DemoModel;
-use super::super::fields::read_optional;
 use super::super::file_bytes::{FileBytes, file_name};
+use super::super::regular::read_optional;
 use super::super::{ModelConfig, ModelError, Tokenizer, gguf};
 use super::{FolderText, SmallFiles, check_vocabulary, folder_text};
 
