@@ -62,6 +62,8 @@ pub(crate) fn tokenizer(metadata: &Metadata) -> Result<Tokenizer, ModelError> {
     };
     Tokenizer::from_parts(TokenizerParts {
         path: metadata.path().to_owned(),
+        settings_path: metadata.path().to_owned(),
+        template_path: metadata.path().to_owned(),
         definition,
         chat_template: metadata.str("tokenizer.chat_template")?.map(str::to_owned),
         bos_token: vocabulary.token("tokenizer.ggml.bos_token_id")?,

@@ -275,3 +275,23 @@ fn a_file_that_is_cut_or_too_long_is_said_with_its_bytes() {
     garbled[LENGTH_BYTES] = b'x';
     assert!(damaged(&garbled).contains("model.safetensors: header: found "));
 }
+
+#[test]
+fn a_listed_tensor_that_is_missing_is_named_with_its_folder() {
+    let folder = folder(&[
+        one("model-1.safetensors", "a"),
+        (
+            INDEX_FILE,
+            index(&[("a", "model-1.safetensors"), ("b", "model-1.safetensors")]),
+        ),
+    ]);
+    let Err(error) = SafetensorsWeights::open(folder.path()) else {
+        panic!("opened");
+    };
+    let shard = folder.path().join("model-1.safetensors");
+    let expected = format!(
+        "{}: tensor `b`: found nothing, expected the tensor, as {INDEX_FILE} lists it",
+        shard.display()
+    );
+    assert_eq!(error.to_string(), expected);
+}
