@@ -57,7 +57,7 @@ pub(crate) fn tokenizer(metadata: &Metadata) -> Result<Tokenizer, ModelError> {
             let definition = spm::definition(&vocabulary)?;
             (vocabulary, definition, true)
         }
-        Some(_) => return Err(metadata.unsupported(model)),
+        Some(_) => return Err(metadata.unsupported_beside(model, "gpt2, llama")),
         None => return Err(metadata.wrong(model, "nothing", "`gpt2` or `llama`")),
     };
     Tokenizer::from_parts(TokenizerParts {
@@ -79,10 +79,9 @@ pub(crate) fn tokenizer(metadata: &Metadata) -> Result<Tokenizer, ModelError> {
 
 fn pre_tokenizer(metadata: &Metadata) -> Result<Pre, ModelError> {
     let pre_key = "tokenizer.ggml.pre";
-    let name = metadata
-        .str(pre_key)?
-        .ok_or_else(|| metadata.unsupported(pre_key))?;
-    Pre::named(name).ok_or_else(|| metadata.unsupported(pre_key))
+    let unsupported = || metadata.unsupported_beside(pre_key, &Pre::NAMES.join(", "));
+    let name = metadata.str(pre_key)?.ok_or_else(unsupported)?;
+    Pre::named(name).ok_or_else(unsupported)
 }
 
 impl<'a> Vocabulary<'a> {
