@@ -133,3 +133,60 @@ fn a_width_that_only_the_cpu_worker_has_is_noted() {
     assert!(noted(12).contains(note));
     assert!(!noted(16).contains("CUDA worker"));
 }
+
+/// What a run refuses and a look at the headers cannot see is said.
+#[test]
+fn values_of_weights_are_said_not_to_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir("fixtures/demo/tolerant").unwrap() {
+        let path = file.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let weights = folder.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    // NaN in the last element, in any of the 16-bit and 32-bit formats.
+    let end = bytes.len() - 4;
+    bytes[end..].copy_from_slice(&[0xff; 4]);
+    std::fs::write(&weights, bytes).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let note = "Values of weights were not read: a run refuses weights that are NaN or infinite.";
+    let model = &report(0, path)["model"];
+    assert_eq!(model["runs"], true);
+    assert!(
+        model["notes"].as_array().unwrap().contains(&note.into()),
+        "{model}"
+    );
+    assert!(doctor(&["--model", path]).contains(note));
+    // A config alone has none.
+    let config = folder.path().join("config.json");
+    let model = &report(0, config.to_str().unwrap())["model"];
+    assert!(
+        !model["notes"].to_string().contains("Values of weights"),
+        "{model}"
+    );
+}
+
+/// A pipe in place of a file never blocks.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.unwrap().success());
+    let [folder, path] = [folder.path(), &path].map(|path| path.to_str().unwrap());
+    let memory = ["memory", "--budget", "1GiB"];
+    for (command, model) in [
+        (&["doctor", "--model"][..], folder),
+        (&memory, folder),
+        (&memory, path),
+    ] {
+        let mut kvassay = Command::cargo_bin("kvassay").unwrap();
+        kvassay.timeout(std::time::Duration::from_secs(60));
+        let assert = kvassay.args(command).arg(model).assert();
+        let assert = assert.code(2).stdout("");
+        let text = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+        let expected = "config.json: file: found a pipe, expected a regular file";
+        assert!(text.contains(expected), "{command:?}: {text}");
+    }
+}

@@ -1,5 +1,7 @@
 //! Whether the evidence is about what its manifest says.
 
+use serde::Serialize;
+
 use crate::schema::{CaseTask, Manifest, PanelPlan, canonical_sha256};
 
 use super::CertifyError;
@@ -56,13 +58,18 @@ fn check_panel(plan: &PanelPlan, gold: &PanelGold, imported: bool) -> Result<(),
         None => Ok(()),
         Some(case) => Err(CertifyError::Panel {
             place: format!("panel {name}, case {}", case.case),
-            found: format!("{:?}", case.task),
+            found: in_words(&case.task),
             expected: match imported {
                 true => "an imported case of a panel with answers".to_owned(),
-                false => format!("a case of {plan:?}"),
+                false => format!("a case of {}", in_words(plan)),
             },
         }),
     }
+}
+
+/// A stored value as its file has it.
+fn in_words(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| error.to_string())
 }
 
 fn fits_import(plan: &PanelPlan, task: &CaseTask) -> bool {
@@ -87,5 +94,27 @@ fn fits(plan: &PanelPlan, task: &CaseTask) -> bool {
         ) => max_new_tokens == found,
         (PanelPlan::Nll { targets, .. }, CaseTask::Nll { targets: found, .. }) => targets == found,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_of_another_panel_is_said_as_files_have_both() {
+        let plan = PanelPlan::Math {
+            task: "gsm8k".to_owned(),
+            cases: 1,
+            max_new_tokens: 8,
+        };
+        let plan = in_words(&plan);
+        let expected = r#"{"kind":"math","task":"gsm8k","cases":1,"max_new_tokens":8}"#;
+        assert_eq!(plan, expected);
+        let task = CaseTask::Imported {
+            gold: None,
+            content_sha256: None,
+        };
+        assert_eq!(in_words(&task), r#"{"kind":"imported"}"#);
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::model::{LayerConfig, ModelConfig, ModelError, ModelSource, layer_geometry};
+use crate::model::{LayerConfig, ModelConfig, ModelError, ModelSource, layer_geometry, read_file};
 use crate::recipe::{CacheShape, LayerState};
 use config::parse;
 
@@ -102,8 +102,9 @@ pub fn read(model: &Path) -> Result<ModelShape, GeometryError> {
         .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
     if is_gguf || matches!(source, ModelSource::Demo(_)) {
         if let ModelSource::Path(path) = &source {
-            let readable = std::fs::File::open(path);
-            readable.map_err(|error| GeometryError::read(path, error))?;
+            // Absence is said as it is of a config.
+            let found = std::fs::metadata(path);
+            found.map_err(|error| GeometryError::read(path, error))?;
         }
         let config = source.config()?;
         return Ok(ModelShape {
@@ -117,7 +118,10 @@ pub fn read(model: &Path) -> Result<ModelShape, GeometryError> {
     } else {
         model.to_owned()
     };
-    let bytes = std::fs::read(&path).map_err(|error| GeometryError::read(&path, error))?;
+    let bytes = read_file(&path).map_err(|error| match error {
+        ModelError::Io { source, .. } => GeometryError::read(&path, source),
+        other => other.into(),
+    })?;
     let (layers, assumption) = layers_of_text(&path, &bytes)?;
     Ok(ModelShape {
         name: model_name(&path),

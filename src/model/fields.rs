@@ -1,7 +1,5 @@
 //! Typed access to the fields of a JSON object, with errors that name file and field.
 
-use std::path::Path;
-
 use serde_json::{Map, Value};
 
 use super::ModelError;
@@ -16,18 +14,6 @@ pub(crate) fn parse_object(path: &str, text: &[u8]) -> Result<Map<String, Value>
     match value {
         Value::Object(map) => Ok(map),
         other => Err(ModelError::invalid(path, "JSON", kind(&other), "an object")),
-    }
-}
-
-/// Reads a file that may be absent.
-///
-/// # Errors
-/// On any other trouble than absence.
-pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, ModelError> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(ModelError::io(path.display(), e)),
     }
 }
 
@@ -77,12 +63,10 @@ impl<'a> Fields<'a> {
 
     /// A count.
     pub(crate) fn usize(&self, name: &str) -> Result<Option<usize>, ModelError> {
-        // Config dimensions beyond 32 bits are nonsense, and products of two must not overflow.
-        let read = |value: &Value| {
-            let number = value.as_u64().filter(|n| *n <= u64::from(u32::MAX))?;
-            usize::try_from(number).ok()
-        };
-        self.typed(name, "a whole number", read)
+        let number = self
+            .get(name)
+            .map(|value| whole(value).map_err(|expected| self.wrong(name, short(value), expected)));
+        number.transpose()
     }
 
     /// A count above 0 that must be there.
@@ -155,8 +139,36 @@ impl<'a> Fields<'a> {
 
     /// Error about a field that asks for what is not applied.
     pub(crate) fn unsupported(&self, name: &str) -> ModelError {
+        ModelError::unsupported(self.path, self.setting(name))
+    }
+
+    /// The same, with the values that are applied.
+    pub(crate) fn unsupported_beside(
+        &self,
+        name: &str,
+        supported: impl std::fmt::Display,
+    ) -> ModelError {
+        let what = format!("{} (supported: {supported})", self.setting(name));
+        ModelError::unsupported(self.path, what)
+    }
+
+    fn setting(&self, name: &str) -> String {
         let value = self.get(name).map_or_else(|| "null".to_owned(), short);
-        ModelError::unsupported(self.path, format!("{name} = {value}"))
+        format!("{name} = {value}")
+    }
+}
+
+/// A count of at most 32 bits, or what is expected of one: config dimensions beyond that are
+/// nonsense, and products of two must not overflow.
+pub(crate) fn whole(value: &Value) -> Result<usize, String> {
+    let most = u64::from(u32::MAX);
+    match value.as_u64() {
+        Some(number) if number <= most => Ok(number as usize),
+        // Beyond 64 bits a number is read as a float.
+        number if number.is_some() || value.as_f64().is_some_and(|x| x > most as f64) => {
+            Err(format!("a whole number up to {most}"))
+        }
+        _ => Err("a whole number".to_owned()),
     }
 }
 

@@ -1,6 +1,5 @@
 //! The bytes of model files, mapped into memory or part of the binary, and their digests.
 
-use std::fs::File;
 use std::path::Path;
 
 use memmap2::Mmap;
@@ -9,6 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::schema::{FileDigest, to_hex};
 
 use super::ModelError;
+use super::regular::{open_regular, refuse_pointer};
 
 /// Bytes hashed at a time.
 const HASH_CHUNK: usize = 1 << 22;
@@ -38,14 +38,10 @@ impl FileBytes {
     /// Maps a file.
     ///
     /// # Errors
-    /// When it cannot be opened or is empty.
+    /// When it cannot be opened, is no regular file, is empty or a git-lfs pointer.
     pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
         let shown = path.display().to_string();
-        let file = File::open(path).map_err(|e| ModelError::io(&shown, e))?;
-        let length = file
-            .metadata()
-            .map_err(|e| ModelError::io(&shown, e))?
-            .len();
+        let (file, length) = open_regular(path)?;
         if length == 0 {
             return Err(ModelError::invalid(
                 shown,
@@ -58,6 +54,7 @@ impl FileBytes {
         // valid. A file that another process changes or truncates meanwhile is outside what any
         // reader of a mapped file can detect; model files are not written while a model runs.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| ModelError::io(&shown, e))?;
+        refuse_pointer(&shown, &map)?;
         Ok(FileBytes {
             name: file_name(path),
             path: shown,

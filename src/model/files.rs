@@ -9,10 +9,10 @@ use std::path::Path;
 use crate::schema::{FileDigest, ModelIdentity, sha256_hex};
 
 use super::demo::DemoModel;
-use super::fields::read_optional;
 use super::file_bytes::{FileBytes, file_name};
 use super::hf_config::{parse_config, read_config, suppressed};
 use super::quantised::{self, Quantisation};
+use super::regular::read_optional;
 use super::safetensors::{INDEX_FILE, SINGLE_FILE, SafetensorsWeights};
 use super::tokenizer::FolderTokenizer;
 use super::{GgufWeights, ModelConfig, ModelError, Tokenizer, WeightSource, gguf};
@@ -56,7 +56,7 @@ pub fn open(path: &Path) -> Result<ModelFiles, ModelError> {
             expected,
         ));
     };
-    check_vocabulary(path, &files.tokenizer, &files.config)?;
+    files.tokenizer.check_ids(files.config.vocab_size)?;
     Ok(files)
 }
 
@@ -104,27 +104,6 @@ fn weights_sha256(files: &[FileDigest]) -> String {
     digests.sort_unstable();
     let lines: String = digests.iter().flat_map(|digest| [*digest, "\n"]).collect();
     sha256_hex(lines.as_bytes())
-}
-
-/// Every id of the tokenizer has a row in the embedding.
-fn check_vocabulary(
-    path: &Path,
-    tokenizer: &Tokenizer,
-    config: &ModelConfig,
-) -> Result<(), ModelError> {
-    let (largest, rows) = (tokenizer.largest_id(), config.vocab_size);
-    let eos = tokenizer.eos_ids().iter().max();
-    let largest = eos.map_or(largest, |eos| largest.max(*eos));
-    if (largest as usize) < rows {
-        return Ok(());
-    }
-    let expected = format!("ids below the vocabulary of {rows}");
-    Err(ModelError::invalid(
-        path.display(),
-        "largest token id",
-        largest,
-        expected,
-    ))
 }
 
 /// Small files of a folder, with the digests of those that are there.
@@ -176,7 +155,7 @@ pub(super) fn open_demo(model: DemoModel) -> Result<ModelFiles, ModelError> {
             SafetensorsWeights::from_single(model.name(), bytes)
         },
     )?;
-    check_vocabulary(Path::new(model.name()), &files.tokenizer, &files.config)?;
+    files.tokenizer.check_ids(files.config.vocab_size)?;
     Ok(files)
 }
 
@@ -205,6 +184,7 @@ fn folder_text<R: Fn(&str) -> Result<Option<Vec<u8>>, ModelError>>(
         chat_template: small.read("chat_template.jinja")?.as_deref(),
         generation_config: generation_config.as_deref(),
         config: &config_text,
+        vocab_size: config.vocab_size,
     }
     .build()?;
     let generation_path = Path::new(shown).join("generation_config.json");

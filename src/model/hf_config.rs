@@ -1,5 +1,6 @@
 //! `config.json` of a Hugging Face checkpoint, with that library's defaults where it has any.
 
+mod dtype;
 mod experts;
 mod family;
 mod gemma4;
@@ -15,11 +16,13 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::backend::Activation;
-use crate::recipe::NativeDtype;
 
 use super::fields::{Fields, parse_object};
-use super::quantised::{self, NumberType};
+use super::quantised;
+use super::regular::read_file;
 use super::{Family, LayerConfig, ModelConfig, ModelError};
+pub(crate) use dtype::dtype;
+use dtype::{native, round};
 use family::{Decoder, Defaults};
 pub(crate) use suppressed::suppressed;
 
@@ -72,7 +75,7 @@ pub fn builtin_shape(name: &str) -> Option<Result<ModelConfig, ModelError>> {
 /// [`ModelError::Invalid`] for a missing or wrong field, [`ModelError::Unsupported`] for another
 /// architecture or a setting that is not applied; both name file and field.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
-    let text = std::fs::read(path).map_err(|e| ModelError::io(path.display(), e))?;
+    let text = read_file(path)?;
     parse_config(&path.display().to_string(), &text)
 }
 
@@ -112,7 +115,7 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
     let head_dim = with_heads.unwrap_or(&layers[0]).head_dim;
     let attention_bias = fields.bool("attention_bias")?.unwrap_or(false);
     if attention_bias && has_no_bias(family) {
-        return Err(fields.unsupported("attention_bias"));
+        return Err(fields.unsupported_beside("attention_bias", "false"));
     }
     let dtype = dtype(&[fields, outer])?;
     let config = ModelConfig {
@@ -303,7 +306,7 @@ fn activation(fields: Fields<'_>, family: Family) -> Result<Activation, ModelErr
         None => Ok(default),
         Some("silu" | "swish") => Ok(Activation::Silu),
         Some("gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
-        Some(_) => Err(fields.unsupported(field)),
+        Some(_) => Err(fields.unsupported_beside(field, "silu, swish, gelu_pytorch_tanh")),
     }
 }
 
@@ -343,41 +346,4 @@ fn head_dim(fields: Fields<'_>, defaults: Defaults, heads: usize) -> Result<usiz
         return Err(fields.wrong("hidden_size", hidden_size, expected));
     }
     Ok(hidden_size / heads)
-}
-
-/// Checkpoints in 32-bit floats have no 16-bit format of their own: their native cache is the more
-/// precise of the two.
-fn native(dtype: NumberType) -> NativeDtype {
-    match dtype {
-        NumberType::F32 | NumberType::F16 => NativeDtype::F16,
-        NumberType::Bf16 => NativeDtype::Bf16,
-    }
-}
-
-/// A constant as the library rounds it to its compute type.
-fn round(dtype: NumberType, x: f32) -> f32 {
-    match dtype {
-        NumberType::F32 => x,
-        NumberType::F16 => half::f16::from_f32(x).to_f32(),
-        NumberType::Bf16 => half::bf16::from_f32(x).to_f32(),
-    }
-}
-
-/// Element type of a checkpoint, which is also what its library computes in, as the first of
-/// `parts` names it that does; the decoder's own fields come first.
-pub(crate) fn dtype(parts: &[Fields<'_>]) -> Result<NumberType, ModelError> {
-    for part in parts {
-        for field in ["dtype", "torch_dtype"] {
-            match part.str(field)? {
-                None => {}
-                Some("float32") => return Ok(NumberType::F32),
-                Some("float16") => return Ok(NumberType::F16),
-                Some("bfloat16") => return Ok(NumberType::Bf16),
-                Some(_) => return Err(part.unsupported(field)),
-            }
-        }
-    }
-    let expected = "`float16`, `bfloat16` or `float32` (also as `dtype`)";
-    let outer = parts[parts.len() - 1];
-    Err(outer.missing("torch_dtype", expected))
 }

@@ -1,5 +1,6 @@
 //! Weights of a Hugging Face folder: one safetensors file, or shards with an index.
 
+mod damaged;
 mod experts;
 mod index;
 mod names;
@@ -15,13 +16,13 @@ use rayon::prelude::*;
 use crate::backend::{Codes, TensorData};
 use crate::schema::{FileDigest, QuantisedCheckpoint};
 
-use super::fields::read_optional;
-use super::file_bytes::{FileBytes, file_name};
+use super::file_bytes::FileBytes;
 use super::parallel::{read_bf16, read_f16, read_f32};
 use super::quantised::{self, CacheScales, Found, NumberType, Quantisation, Stored};
+use super::regular::read_optional;
 use super::tensors::{self, Shapes};
 use super::{ModelConfig, ModelError, WeightSource};
-use index::{check_file_set, check_single, parse_index, present_files};
+use index::{check_file_set, check_listing, check_single, parse_index, present_files};
 use names::with_asked_names;
 
 /// Index of a sharded checkpoint.
@@ -93,7 +94,7 @@ impl SafetensorsWeights {
             .collect::<Result<Vec<_>, _>>()?;
         let weights = Self::from_shards(shown, shards, quantisation)?;
         if let Some(listed) = &listed {
-            check_listing(listed, &weights.shards, &weights.shard_of)?;
+            check_listing(&weights, listed)?;
         }
         Ok(weights)
     }
@@ -293,10 +294,8 @@ impl WeightSource for SafetensorsWeights {
 
 impl Shard {
     fn new(file: FileBytes) -> Result<Self, ModelError> {
-        let (header, metadata) = SafeTensors::read_metadata(file.bytes()).map_err(|e| {
-            let expected = "a safetensors header that fits the file";
-            ModelError::invalid(file.path(), "header", e, expected)
-        })?;
+        let (header, metadata) = SafeTensors::read_metadata(file.bytes())
+            .map_err(|e| damaged::damaged(file.path(), file.bytes(), &e))?;
         let metadata = with_asked_names(&file, metadata)?;
         Ok(Shard {
             file,
@@ -359,42 +358,4 @@ fn assign(shards: &[Shard]) -> Result<BTreeMap<String, usize>, ModelError> {
         }
     }
     Ok(shard_of)
-}
-
-/// Every listed tensor stands in its shard, and every stored tensor is listed.
-fn check_listing(
-    listed: &BTreeMap<String, String>,
-    shards: &[Shard],
-    shard_of: &BTreeMap<String, usize>,
-) -> Result<(), ModelError> {
-    for (tensor, file) in listed {
-        let shard = shards.iter().find(|shard| file_of(shard) == *file);
-        let holds = |shard: &Shard| shard.metadata.info(tensor).is_some();
-        if !shard.is_some_and(holds) {
-            let what = format!("tensor `{tensor}`");
-            let expected = format!("the tensor, as {INDEX_FILE} lists it");
-            return Err(ModelError::invalid(file, what, "nothing", expected));
-        }
-    }
-    match shard_of
-        .iter()
-        .find(|(name, _)| !listed.contains_key(*name))
-    {
-        None => Ok(()),
-        Some((name, &shard)) => {
-            let what = format!("tensor `{name}`");
-            let expected = format!("only tensors that {INDEX_FILE} lists");
-            let path = shards[shard].file.path();
-            Err(ModelError::invalid(
-                path,
-                what,
-                "a tensor outside the index",
-                expected,
-            ))
-        }
-    }
-}
-
-fn file_of(shard: &Shard) -> String {
-    file_name(Path::new(shard.file.path()))
 }

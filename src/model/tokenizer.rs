@@ -13,10 +13,19 @@ use super::ModelError;
 pub(crate) use folder::FolderTokenizer;
 use template::ChatTemplate;
 
+/// What is expected of token ids, each of which has a row in the embedding.
+pub(crate) fn ids_below(vocab_size: usize) -> String {
+    format!("ids below the vocabulary of {vocab_size}")
+}
+
 /// What a tokenizer is made of, whatever file it comes from.
 pub(crate) struct TokenizerParts {
-    /// File, for messages.
+    /// File of the definition, for messages.
     pub path: String,
+    /// File that names tokens, likewise.
+    pub settings_path: String,
+    /// File that holds the chat template, likewise.
+    pub template_path: String,
     /// Content of a `tokenizer.json`.
     pub definition: Value,
     /// Source of the chat template.
@@ -72,7 +81,7 @@ impl Tokenizer {
         let template = match parts.chat_template {
             None => None,
             Some(source) => Some(ChatTemplate::new(
-                path,
+                &parts.template_path,
                 source,
                 parts.bos_token,
                 parts.eos_token,
@@ -195,8 +204,28 @@ impl Tokenizer {
 
     /// Largest id that the tokenizer can produce.
     pub(crate) fn largest_id(&self) -> u32 {
-        let vocabulary = self.rendered.get_vocab(true);
-        vocabulary.into_values().max().unwrap_or(0)
+        self.largest().map_or(0, |(_, id)| id)
+    }
+
+    /// The token with the largest id.
+    fn largest(&self) -> Option<(String, u32)> {
+        let vocabulary = self.rendered.get_vocab(true).into_iter();
+        vocabulary.max_by_key(|(_, id)| *id)
+    }
+
+    /// Checks that every id that the tokenizer can produce lies below `vocab_size`.
+    ///
+    /// # Errors
+    /// Names the token with the largest id.
+    pub(crate) fn check_ids(&self, vocab_size: usize) -> Result<(), ModelError> {
+        match self.largest() {
+            Some((token, id)) if id as usize >= vocab_size => {
+                let what = format!("id of token `{token}`");
+                let expected = ids_below(vocab_size);
+                Err(ModelError::invalid(&self.path, what, id, expected))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// SHA-256 over the tokenizer's definition, chat template and the tokens that begin and end a
@@ -219,13 +248,19 @@ fn build(path: &str, definition: &Value) -> Result<tokenizers::Tokenizer, ModelE
     Ok(tokenizer)
 }
 
-fn token_id(tokenizer: &tokenizers::Tokenizer, path: &str, token: &str) -> Result<u32, ModelError> {
+/// The id of a `token` that the field `name` of the file `path` names.
+fn token_id(
+    tokenizer: &tokenizers::Tokenizer,
+    path: &str,
+    name: &str,
+    token: &str,
+) -> Result<u32, ModelError> {
     tokenizer.token_to_id(token).ok_or_else(|| {
         ModelError::invalid(
             path,
-            format!("token `{token}`"),
-            "nothing",
-            "a vocabulary entry",
+            format!("field `{name}`"),
+            format!("`{token}`"),
+            "a token of the vocabulary",
         )
     })
 }
@@ -234,9 +269,9 @@ fn bos(
     tokenizer: &tokenizers::Tokenizer,
     parts: &TokenizerParts,
 ) -> Result<Option<u32>, ModelError> {
-    let path = &parts.path;
+    let path = &parts.settings_path;
     let named = match &parts.bos_token {
-        Some(token) => Some(token_id(tokenizer, path, token)?),
+        Some(token) => Some(token_id(tokenizer, path, "bos_token", token)?),
         None => None,
     };
     match parts.add_bos {
@@ -251,7 +286,7 @@ fn bos(
             ))
         }
         Some(true) => Ok(named),
-        None => prepended(tokenizer, path),
+        None => prepended(tokenizer, &parts.path),
     }
 }
 
@@ -281,10 +316,10 @@ fn eos_ids(
     tokenizer: &tokenizers::Tokenizer,
     parts: &TokenizerParts,
 ) -> Result<Vec<u32>, ModelError> {
-    let path = &parts.path;
+    let path = &parts.settings_path;
     let mut ids = parts.eos_ids.clone();
     if let Some(token) = &parts.eos_token {
-        ids.push(token_id(tokenizer, path, token)?);
+        ids.push(token_id(tokenizer, path, "eos_token", token)?);
     }
     ids.sort_unstable();
     ids.dedup();

@@ -215,9 +215,13 @@ fn notes(
     weights: Option<&Weights>,
 ) -> Vec<String> {
     let mut notes = Vec::new();
-    if files.is_none() {
-        notes.push("The config alone was read: no weights, no tokenizer.".to_owned());
-    }
+    notes.push(match files {
+        None => "The config alone was read: no weights, no tokenizer.".to_owned(),
+        Some(_) => {
+            "Values of weights were not read: a run refuses weights that are NaN or infinite."
+                .to_owned()
+        }
+    });
     notes.extend(config.notes());
     if config.layers.iter().any(|layer| layer.window.is_some()) {
         notes.push(

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::GeometryError;
 use crate::model::ModelError;
@@ -58,6 +59,50 @@ struct Config {
     text_config: Option<Box<Config>>,
 }
 
+/// Fields that hold counts.
+const COUNTS: [&str; 18] = [
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "hidden_size",
+    "kv_lora_rank",
+    "num_kv_shared_layers",
+    "sliding_window",
+    "max_window_layers",
+    "sliding_window_pattern",
+    "full_attention_interval",
+    "global_head_dim",
+    "num_global_key_value_heads",
+    "linear_num_value_heads",
+    "linear_num_key_heads",
+    "linear_key_head_dim",
+    "linear_value_head_dim",
+    "linear_conv_kernel_dim",
+];
+
+/// Refuses what is no object, and counts that are none or too large by the name of their field.
+fn check_counts(config: &Value) -> Result<(), Problem> {
+    if !config.is_object() {
+        let error = serde::de::Error::custom("a value of another kind than an object");
+        return Err(Problem::Json(error));
+    }
+    for part in [Some(config), config.get("text_config")]
+        .into_iter()
+        .flatten()
+    {
+        for field in COUNTS {
+            let value = part.get(field).filter(|value| !value.is_null());
+            let is_count = |value: &Value| value.as_u64().is_some_and(|n| n <= u32::MAX.into());
+            if let Some(value) = value.filter(|value| !is_count(value)) {
+                let expected = "a whole number up to 4294967295";
+                return Err(Problem::Field(field, value.to_string(), expected));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What a layer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -95,6 +140,8 @@ impl Problem {
 
 /// What the layers keep that the text of a config describes.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<LayerState>, Problem> {
+    let value: Value = serde_json::from_slice(bytes).map_err(Problem::Json)?;
+    check_counts(&value)?;
     let mut config: Config = serde_json::from_slice(bytes).map_err(Problem::Json)?;
     if let (None, Some(text)) = (config.num_hidden_layers, config.text_config.take()) {
         let outer = config.model_type;
@@ -126,13 +173,14 @@ impl Config {
         if let Some(types) = &self.layer_types {
             let kinds: Vec<Kind> = types
                 .iter()
-                .map(|name| match name.as_str() {
+                .enumerate()
+                .map(|(index, name)| match name.as_str() {
                     "full_attention" => Ok(Kind::Full),
                     "sliding_attention" => Ok(Kind::Sliding),
                     "linear_attention" => Ok(Kind::Recurrent),
                     other => Err(Problem::Field(
                         "layer_types",
-                        format!("`{other}`"),
+                        format!("`{other}` in entry {index}"),
                         "full_attention, sliding_attention or linear_attention",
                     )),
                 })
@@ -144,15 +192,30 @@ impl Config {
                     "as many as num_hidden_layers",
                 ));
             }
+            if kinds.iter().all(|kind| *kind == Kind::Recurrent) {
+                let found = "linear_attention in every layer".to_owned();
+                let expected = "attention in at least one, else there is no KV cache";
+                return Err(Problem::Field("layer_types", found, expected));
+            }
             return Ok(kinds);
         }
         let pattern = PATTERNS.iter().find(|(family, ..)| self.is_family(family));
         if let Some(&(_, usual, other)) = pattern {
-            let named = match other {
-                Kind::Recurrent => self.full_attention_interval,
-                Kind::Full | Kind::Sliding => self.sliding_window_pattern,
+            let (field, named) = match other {
+                Kind::Recurrent => ("full_attention_interval", self.full_attention_interval),
+                Kind::Full | Kind::Sliding => {
+                    ("sliding_window_pattern", self.sliding_window_pattern)
+                }
             };
-            let every = positive("sliding_window_pattern", Some(named.unwrap_or(usual)))?;
+            let every = positive(field, Some(named.unwrap_or(usual)))?;
+            if other == Kind::Recurrent && every > layers {
+                let found = format!("{every} with {layers} layers");
+                return Err(Problem::Field(
+                    field,
+                    found,
+                    "no more than there are layers",
+                ));
+            }
             let kind = |number: u32| {
                 if (number + 1).is_multiple_of(every) {
                     Kind::Full

@@ -239,3 +239,45 @@ proptest! {
         }
     }
 }
+
+/// A cache of nothing is refused for its reason, and so are counts that are none.
+#[test]
+fn what_makes_a_config_useless_is_named() {
+    let other = |fields: &str| {
+        refusal(&format!(
+            r#"{{"model_type":"qwen3_next","num_hidden_layers":4,"num_attention_heads":4,
+                "hidden_size":64,{fields}}}"#
+        ))
+    };
+    let counts = r#""linear_num_value_heads":6,"linear_num_key_heads":2,
+        "linear_key_head_dim":16,"linear_value_head_dim":32,"linear_conv_kernel_dim":4"#;
+    for (fields, expected) in [
+        (
+            r#""full_attention_interval":100,"#,
+            "full_attention_interval: found 100 with 4 layers, expected no more than there are \
+             layers",
+        ),
+        (
+            r#""layer_types":["linear_attention","linear_attention",
+                "linear_attention","linear_attention"],"#,
+            "layer_types: found linear_attention in every layer, expected attention in at least \
+             one, else there is no KV cache",
+        ),
+        (
+            r#""layer_types":["full_attention","mamba"],"#,
+            "layer_types: found `mamba` in entry 1, expected full_attention, sliding_attention or \
+             linear_attention",
+        ),
+        (
+            r#""head_dim":1099511627776,"#,
+            "head_dim: found 1099511627776, expected a whole number up to 4294967295",
+        ),
+        (
+            r#""head_dim":"8","#,
+            "head_dim: found \"8\", expected a whole number up to 4294967295",
+        ),
+    ] {
+        let text = other(&format!("{fields}{counts}"));
+        assert_eq!(text, format!("m/config.json: {expected}"));
+    }
+}

@@ -161,14 +161,11 @@ impl HttpEngine {
 
 /// A server in one line; its model's name is the only text that is not made to be shown yet.
 fn words(identity: &ServerIdentity) -> String {
-    let model = identity::shown(&identity.model);
-    format!(
-        "{:?}",
-        ServerIdentity {
-            model,
-            ..identity.clone()
-        }
-    )
+    let shown = ServerIdentity {
+        model: identity::shown(&identity.model),
+        ..identity.clone()
+    };
+    serde_json::to_string(&shown).unwrap_or_else(|error| error.to_string())
 }
 
 fn refuse_same_address(specs: &[ServerSpec]) -> Result<(), ConnectError> {
@@ -228,5 +225,24 @@ fn worker_identity(endpoints: &[Endpoint]) -> WorkerIdentity {
         kind: HTTP_WORKER.to_owned(),
         device: names.join(", "),
         arithmetic: "as served".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_said_as_files_have_it() {
+        let server = ServerIdentity {
+            url: "http://h".to_owned(),
+            engine: "vllm".to_owned(),
+            version: None,
+            model: "m".to_owned(),
+            context: Some(9),
+            cache: None,
+        };
+        let expected = r#"{"url":"http://h","engine":"vllm","model":"m","context":9}"#;
+        assert_eq!(words(&server), expected);
     }
 }

@@ -220,7 +220,38 @@ fn token_ids_beyond_the_vocabulary_are_refused() {
     bigger["model"]["vocab"]["c"] = json!(8);
     write(&folder, "tokenizer.json", &bigger);
     let message = refusal(folder.path());
-    assert!(message.ends_with("largest token id: found 8, expected ids below the vocabulary of 8"));
+    let expected =
+        "/tokenizer.json: id of token `c`: found 8, expected ids below the vocabulary of 8";
+    assert!(message.ends_with(expected), "{message}");
+    for name in ["generation_config.json", "config.json"] {
+        let folder = self::folder();
+        let mut value = config();
+        value["eos_token_id"] = json!([1, 999_999_999]);
+        write(&folder, name, &value);
+        let message = refusal(folder.path());
+        let expected = format!(
+            "/{name}: field `eos_token_id`: found 999999999, expected ids below the vocabulary of 8"
+        );
+        assert!(message.ends_with(&expected), "{message}");
+    }
+}
+
+#[test]
+fn a_template_that_does_not_compile_is_named_with_its_file() {
+    let folder = folder();
+    let broken = "ok\n{% if %}";
+    write(
+        &folder,
+        "tokenizer_config.json",
+        &json!({"chat_template": broken}),
+    );
+    let message = refusal(folder.path());
+    let expected = "/tokenizer_config.json: chat template, line 2: found ";
+    assert!(message.contains(expected), "{message}");
+    std::fs::write(folder.path().join("chat_template.jinja"), broken).unwrap();
+    let message = refusal(folder.path());
+    let expected = "/chat_template.jinja: chat template, line 2: found ";
+    assert!(message.contains(expected), "{message}");
 }
 
 #[test]
@@ -244,7 +275,8 @@ fn bad_tokenizer_settings_are_named() {
         (
             "tokenizer_config.json",
             json!({"eos_token": "<x>"}),
-            "token `<x>`: found nothing",
+            "/tokenizer_config.json: field `eos_token`: found `<x>`, expected a token of the \
+             vocabulary",
         ),
         (
             "generation_config.json",

@@ -5,10 +5,10 @@ use std::path::Path;
 use crate::schema::{FileDigest, ModelIdentity};
 
 use super::super::demo::DemoModel;
-use super::super::fields::read_optional;
 use super::super::file_bytes::{FileBytes, file_name};
+use super::super::regular::read_optional;
 use super::super::{ModelConfig, ModelError, Tokenizer, gguf};
-use super::{FolderText, SmallFiles, check_vocabulary, folder_text};
+use super::{FolderText, SmallFiles, folder_text};
 
 /// Digest of weights that were not read.
 const UNKNOWN: &str = "unknown";
@@ -43,7 +43,7 @@ impl ModelText {
         } else {
             of_gguf(path)?
         };
-        check_vocabulary(path, &text.tokenizer, &text.config)?;
+        text.tokenizer.check_ids(text.config.vocab_size)?;
         Ok(text)
     }
 

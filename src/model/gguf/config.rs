@@ -140,7 +140,7 @@ fn architecture(metadata: &Metadata) -> Result<(Family, Keys<'_>), ModelError> {
         "qwen2" => Family::Qwen2,
         "qwen3" => Family::Qwen3,
         "gemma3" => Family::Gemma3,
-        _ => return Err(metadata.unsupported(key)),
+        _ => return Err(metadata.unsupported_beside(key, known)),
     };
     let keys = Keys {
         metadata,
@@ -299,7 +299,7 @@ impl Keys<'_> {
                 factor: self.scaling_factor()?,
             },
             Some("yarn") => self.yarn(context)?,
-            Some(_) => return Err(self.metadata.unsupported(&key)),
+            Some(_) => return Err(self.metadata.unsupported_beside(&key, "none, linear, yarn")),
         };
         match frequency_factors(file, header, head_dim)? {
             None => Ok(named),

@@ -57,11 +57,13 @@ pub(crate) fn tokenizer(metadata: &Metadata) -> Result<Tokenizer, ModelError> {
             let definition = spm::definition(&vocabulary)?;
             (vocabulary, definition, true)
         }
-        Some(_) => return Err(metadata.unsupported(model)),
+        Some(_) => return Err(metadata.unsupported_beside(model, "gpt2, llama")),
         None => return Err(metadata.wrong(model, "nothing", "`gpt2` or `llama`")),
     };
     Tokenizer::from_parts(TokenizerParts {
         path: metadata.path().to_owned(),
+        settings_path: metadata.path().to_owned(),
+        template_path: metadata.path().to_owned(),
         definition,
         chat_template: metadata.str("tokenizer.chat_template")?.map(str::to_owned),
         bos_token: vocabulary.token("tokenizer.ggml.bos_token_id")?,
@@ -77,10 +79,9 @@ pub(crate) fn tokenizer(metadata: &Metadata) -> Result<Tokenizer, ModelError> {
 
 fn pre_tokenizer(metadata: &Metadata) -> Result<Pre, ModelError> {
     let pre_key = "tokenizer.ggml.pre";
-    let name = metadata
-        .str(pre_key)?
-        .ok_or_else(|| metadata.unsupported(pre_key))?;
-    Pre::named(name).ok_or_else(|| metadata.unsupported(pre_key))
+    let unsupported = || metadata.unsupported_beside(pre_key, &Pre::NAMES.join(", "));
+    let name = metadata.str(pre_key)?.ok_or_else(unsupported)?;
+    Pre::named(name).ok_or_else(unsupported)
 }
 
 impl<'a> Vocabulary<'a> {

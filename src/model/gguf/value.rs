@@ -302,6 +302,16 @@ impl Metadata {
             .map_or_else(|| "nothing".to_owned(), Value::summary);
         ModelError::unsupported(&self.path, format!("{key} = {value}"))
     }
+
+    /// The same, with the values that are applied.
+    pub(crate) fn unsupported_beside(&self, key: &str, supported: &str) -> ModelError {
+        match self.unsupported(key) {
+            ModelError::Unsupported { path, what } => {
+                ModelError::unsupported(path, format!("{what} (supported: {supported})"))
+            }
+            other => other,
+        }
+    }
 }
 
 impl Value {

@@ -82,12 +82,12 @@ pub(super) fn refuse_unapplied(fields: Fields<'_>) -> Result<(), ModelError> {
     }
     for name in REFUSED_UNLESS_ONE {
         if asks_for(fields.get(name)) && fields.f64(name)? != Some(1.0) {
-            return Err(fields.unsupported(name));
+            return Err(fields.unsupported_beside(name, 1));
         }
     }
     for (name, applied) in [("scoring_func", "softmax"), ("topk_method", "greedy")] {
         if fields.str(name)?.is_some_and(|value| value != applied) {
-            return Err(fields.unsupported(name));
+            return Err(fields.unsupported_beside(name, applied));
         }
     }
     Ok(())

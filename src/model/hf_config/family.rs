@@ -185,7 +185,7 @@ pub(super) fn decoder(fields: Fields<'_>) -> Result<Decoder<'_>, ModelError> {
         let (_, architecture, family) = KNOWN
             .iter()
             .find(|(own, ..)| *own == name)
-            .ok_or_else(|| fields.unsupported("model_type"))?;
+            .ok_or_else(|| fields.unsupported_beside("model_type", known()))?;
         check_architecture(fields, architecture)?;
         return Ok(Decoder {
             family: *family,
@@ -199,7 +199,7 @@ pub(super) fn decoder(fields: Fields<'_>) -> Result<Decoder<'_>, ModelError> {
     let (.., family) = KNOWN
         .iter()
         .find(|(own, ..)| *own == inner)
-        .ok_or_else(|| text.unsupported("model_type"))?;
+        .ok_or_else(|| text.unsupported_beside("model_type", decoders().join(", ")))?;
     Ok(Decoder {
         family: *family,
         defaults: defaults_of(inner, *family),
@@ -208,10 +208,16 @@ pub(super) fn decoder(fields: Fields<'_>) -> Result<Decoder<'_>, ModelError> {
     })
 }
 
-/// Every `model_type`, in words.
-fn known() -> Cow<'static, str> {
+/// Every `model_type` of a decoder, in words.
+fn decoders() -> Vec<String> {
     let mut names: Vec<String> = KNOWN.iter().map(|(name, ..)| format!("`{name}`")).collect();
     names.dedup();
+    names
+}
+
+/// Every `model_type`, in words.
+fn known() -> Cow<'static, str> {
+    let mut names = decoders();
     let whole = ["`mistral3`", "`gemma4`", "`gemma4_unified`", "`qwen3_5`"];
     names.extend(whole.map(str::to_owned));
     names.join(", ").into()
@@ -220,7 +226,7 @@ fn known() -> Cow<'static, str> {
 fn check_architecture(fields: Fields<'_>, architecture: &str) -> Result<(), ModelError> {
     match fields.get("architectures") {
         Some(Value::Array(list)) if list.iter().any(|one| one != architecture) => {
-            Err(fields.unsupported("architectures"))
+            Err(fields.unsupported_beside("architectures", architecture))
         }
         _ => Ok(()),
     }

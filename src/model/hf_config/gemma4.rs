@@ -94,7 +94,7 @@ fn named_layers(
         };
         let Some(own) = own else { continue };
         if let Some(other) = own.names().find(|other| !OF_A_LAYER.contains(other)) {
-            return Err(own.unsupported(other));
+            return Err(own.unsupported_beside(other, OF_A_LAYER.join(", ")));
         }
         let [head_dim, kv_heads] = OF_A_LAYER.map(|name| match own.get(name) {
             Some(_) => own.required_usize(name).map(Some),
@@ -164,6 +164,6 @@ pub(super) fn refuse_unapplied(fields: Fields<'_>, defaults: Defaults) -> Result
     // Images and sounds see what follows them; there are none in text.
     match fields.str("use_bidirectional_attention")? {
         None | Some("vision") => Ok(()),
-        Some(_) => Err(fields.unsupported("use_bidirectional_attention")),
+        Some(_) => Err(fields.unsupported_beside("use_bidirectional_attention", "vision")),
     }
 }

@@ -7,6 +7,12 @@ use crate::model::{Family, ModelError};
 
 use super::family::Defaults;
 
+/// What the library calls layers that see all tokens.
+pub(super) const FULL: &str = "full_attention";
+
+/// What it calls layers with a window.
+const SLIDING: &str = "sliding_attention";
+
 /// First layer with a window where a Qwen config names none.
 const MAX_WINDOW_LAYERS: usize = 28;
 
@@ -25,12 +31,26 @@ pub(super) fn windows(
 ) -> Result<Vec<Option<usize>>, ModelError> {
     let window = window(fields, family, defaults)?;
     let default = default_pattern(fields, family, window, count)?;
-    let listed = listed(fields, count, |kind| match kind {
-        "full_attention" => Some(None),
-        "sliding_attention" if window.is_some() => Some(window),
-        _ => None,
+    let listed = listed(fields, count, |entry| match entry.kind {
+        FULL => Ok(None),
+        SLIDING if window.is_some() => Ok(window),
+        // A family with windows, and nothing that switches them off.
+        SLIDING if family != Family::Llama && !is_switched_off(fields, family) => {
+            let expected = format!("the window of the layers that layer_types calls {SLIDING}");
+            Err(fields.missing("sliding_window", expected))
+        }
+        SLIDING => Err(entry.unsupported(FULL)),
+        _ => Err(entry.unsupported(format!("{FULL}, {SLIDING}"))),
     })?;
     let Some(windows) = listed else {
+        let is_gemma = matches!(family, Family::Gemma3 | Family::Gemma4);
+        if is_gemma && window.is_none() {
+            let some = default_pattern(fields, family, Some(1), count)?;
+            if some.iter().any(Option::is_some) {
+                let expected = "the window of the layers that have one in this family";
+                return Err(fields.missing("sliding_window", expected));
+            }
+        }
         return Ok(default);
     };
     // The library takes one window for all layers of these, whatever the list says.
@@ -38,10 +58,47 @@ pub(super) fn windows(
         family,
         Family::Qwen2 | Family::Qwen3 | Family::Gemma3 | Family::Gemma4
     );
-    if !by_list && windows != default {
-        return Err(fields.unsupported("layer_types"));
+    let differs = |index: &usize| windows[*index] != default[*index];
+    match (0..count).find(differs) {
+        Some(index) if !by_list => {
+            let name = |window: Option<usize>| window.map_or(FULL, |_| SLIDING);
+            let entry = Entry {
+                fields,
+                index,
+                kind: name(windows[index]),
+            };
+            let supported = format!(
+                "{}, as every layer of this family has it here",
+                name(default[index])
+            );
+            Err(entry.unsupported(supported))
+        }
+        _ => Ok(windows),
     }
-    Ok(windows)
+}
+
+/// Whether a config says that no layer has a window.
+fn is_switched_off(fields: Fields<'_>, family: Family) -> bool {
+    let is_qwen = matches!(family, Family::Qwen2 | Family::Qwen3 | Family::Qwen3Moe);
+    is_qwen && !is_asked(fields, "use_sliding_window")
+}
+
+/// One entry of `layer_types`.
+pub(super) struct Entry<'a> {
+    fields: Fields<'a>,
+    /// Number of the layer.
+    index: usize,
+    /// Its kind.
+    pub kind: &'a str,
+}
+
+impl Entry<'_> {
+    /// Error about a kind that the family has not, with those that it has.
+    pub(super) fn unsupported(&self, supported: impl std::fmt::Display) -> ModelError {
+        let Entry { index, kind, .. } = self;
+        let what = format!("layer_types[{index}] = \"{kind}\" (supported: {supported})");
+        ModelError::unsupported(self.fields.path(), what)
+    }
 }
 
 /// What `layer_types` makes of `count` layers by `of`, which knows the kinds that the family has;
@@ -49,24 +106,28 @@ pub(super) fn windows(
 pub(super) fn listed<T>(
     fields: Fields<'_>,
     count: usize,
-    of: impl Fn(&str) -> Option<T>,
+    of: impl Fn(&Entry<'_>) -> Result<T, ModelError>,
 ) -> Result<Option<Vec<T>>, ModelError> {
-    let Some(types) = fields.get("layer_types") else {
+    let name = "layer_types";
+    let Some(types) = fields.get(name) else {
         return Ok(None);
     };
-    let wrong = || {
-        let expected = format!("a list of {count} kinds of layers");
-        fields.wrong("layer_types", short(types), expected)
+    let expected = format!("a list of {count} kinds of layers");
+    let list = match types.as_array() {
+        Some(list) if list.len() == count => list,
+        Some(list) => return Err(fields.wrong(name, format!("{} kinds", list.len()), expected)),
+        None => return Err(fields.wrong(name, short(types), expected)),
     };
-    let list = types
-        .as_array()
-        .filter(|list| list.len() == count)
-        .ok_or_else(wrong)?;
-    let kind = |kind: &Value| {
-        let known = of(kind.as_str().ok_or_else(wrong)?);
-        known.ok_or_else(|| fields.unsupported("layer_types"))
+    let kind = |(index, kind): (usize, &Value)| match kind.as_str() {
+        Some(kind) => of(&Entry {
+            fields,
+            index,
+            kind,
+        }),
+        None => Err(fields.wrong(&format!("{name}[{index}]"), short(kind), "a string")),
     };
-    list.iter().map(kind).collect::<Result<_, _>>().map(Some)
+    let layers = list.iter().enumerate().map(kind);
+    layers.collect::<Result<_, _>>().map(Some)
 }
 
 fn is_asked(fields: Fields<'_>, name: &str) -> bool {

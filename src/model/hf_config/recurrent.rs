@@ -4,7 +4,10 @@ use crate::backend::RecurrentLayer;
 use crate::model::fields::Fields;
 use crate::model::{LayerConfig, ModelError};
 
-use super::layers::listed;
+use super::layers::{FULL, listed};
+
+/// What the library calls layers with a recurrent state.
+const LINEAR: &str = "linear_attention";
 
 /// Every how many layers one has attention, where the config names no kinds.
 const INTERVAL: usize = 4;
@@ -24,17 +27,36 @@ pub(super) fn layers(
     refuse_unapplied(fields)?;
     let recurrent = LayerConfig::recurrent(shape(fields)?);
     let of = |is_attention: bool| if is_attention { attention } else { recurrent };
-    let listed = listed(fields, count, |kind| match kind {
-        "full_attention" => Some(of(true)),
-        "linear_attention" => Some(of(false)),
-        _ => None,
+    let listed = listed(fields, count, |entry| match entry.kind {
+        FULL => Ok(of(true)),
+        LINEAR => Ok(of(false)),
+        _ => Err(entry.unsupported(format!("{FULL}, {LINEAR}"))),
     })?;
     if let Some(layers) = listed {
+        if layers.iter().all(|layer| layer.recurrent.is_some()) {
+            let found = format!("{LINEAR} in every layer");
+            let expected = format!("{FULL} in at least one: without it there is no KV cache");
+            return Err(fields.wrong("layer_types", found, expected));
+        }
         return Ok(layers);
     }
-    let interval = fields.usize("full_attention_interval")?.unwrap_or(INTERVAL);
+    let name = "full_attention_interval";
+    let interval = fields.usize(name)?.unwrap_or(INTERVAL);
     if interval == 0 {
-        return Err(fields.wrong("full_attention_interval", 0, "a number above 0"));
+        return Err(fields.wrong(name, 0, "a number above 0"));
+    }
+    if interval > count {
+        let why = "else no layer has attention and there is no KV cache";
+        return Err(match fields.get(name) {
+            Some(_) => {
+                let expected = format!("at most the {count} layers: {why}");
+                fields.wrong(name, interval, expected)
+            }
+            None => {
+                let expected = format!("at least {interval}, the default of {name}: {why}");
+                fields.wrong("num_hidden_layers", count, expected)
+            }
+        });
     }
     let kinds = (0..count).map(|layer| (layer + 1).is_multiple_of(interval));
     Ok(kinds.map(of).collect())
@@ -44,14 +66,14 @@ pub(super) fn layers(
 fn refuse_unapplied(fields: Fields<'_>) -> Result<(), ModelError> {
     // A convolution is followed by the same activation as the MLP's gate.
     if fields.str("hidden_act")?.is_some_and(|name| name != "silu") {
-        return Err(fields.unsupported("hidden_act"));
+        return Err(fields.unsupported_beside("hidden_act", "silu"));
     }
     if fields.bool("attn_output_gate")? == Some(false) {
-        return Err(fields.unsupported("attn_output_gate"));
+        return Err(fields.unsupported_beside("attn_output_gate", "true"));
     }
     match fields.str("mamba_ssm_dtype")? {
         None | Some("float32") => Ok(()),
-        Some(_) => Err(fields.unsupported("mamba_ssm_dtype")),
+        Some(_) => Err(fields.unsupported_beside("mamba_ssm_dtype", "float32")),
     }
 }
 
@@ -141,6 +163,30 @@ mod tests {
     }
 
     #[test]
+    fn a_model_without_attention_is_refused_for_that_reason() {
+        for (changes, expected) in [
+            (
+                json!({"full_attention_interval": 100}),
+                "field `full_attention_interval`: found 100, expected at most the 8 layers: else \
+                 no layer has attention and there is no KV cache",
+            ),
+            (
+                json!({"num_hidden_layers": 3}),
+                "field `num_hidden_layers`: found 3, expected at least 4, the default of \
+                 full_attention_interval: else no layer has attention and there is no KV cache",
+            ),
+            (
+                json!({"num_hidden_layers": 1, "layer_types": ["linear_attention"]}),
+                "field `layer_types`: found linear_attention in every layer, expected \
+                 full_attention in at least one: without it there is no KV cache",
+            ),
+        ] {
+            let text = with(changes).unwrap_err().to_string();
+            assert_eq!(text, format!("config.json: {expected}"));
+        }
+    }
+
+    #[test]
     fn what_is_not_applied_is_refused_and_what_is_wrong_is_named() {
         for (changes, named) in [
             (
@@ -153,7 +199,7 @@ mod tests {
             (json!({"attention_bias": true}), "attention_bias = true"),
             (
                 json!({"num_hidden_layers": 1, "layer_types": ["sliding_attention"]}),
-                "layer_types = ",
+                "layer_types[0] = \"sliding_attention\" (supported: full_attention, linear_attention)",
             ),
         ] {
             let text = with(changes).unwrap_err().to_string();
@@ -162,6 +208,8 @@ mod tests {
         }
         for changes in [
             json!({"full_attention_interval": 0}),
+            json!({"full_attention_interval": 9}),
+            json!({"num_hidden_layers": 3}),
             json!({"layer_types": ["full_attention"]}),
             json!({"linear_num_value_heads": 24}),
             json!({"linear_num_key_heads": 0}),

@@ -199,7 +199,7 @@ impl Reader<'_> {
             return Ok(1.0);
         }
         if !rotates_parts {
-            return Err(fields.unsupported(name));
+            return Err(fields.unsupported_beside(name, 1));
         }
         let rotated = (self.head_dim as f64 * factor) as usize;
         let fits = factor > 0.0 && factor < 1.0 && rotated > 0;
@@ -230,6 +230,10 @@ impl Reader<'_> {
     fn scaling(&self, parameters: Fields<'_>, rotated: usize) -> Result<RopeScaling, ModelError> {
         let (outer, context) = (self.outer, self.context);
         let (field, name) = match (parameters.str("rope_type")?, parameters.str("type")?) {
+            (Some(name), Some(other)) if name != other => {
+                let expected = format!("{name}, as `rope_type` says");
+                return Err(parameters.wrong("type", other, expected));
+            }
             (Some(name), _) => ("rope_type", name),
             (None, Some(name)) => ("type", name),
             (None, None) => ("rope_type", "default"),
@@ -238,7 +242,9 @@ impl Reader<'_> {
             ("default", _) => Ok(RopeScaling::Default),
             // Earlier names of it in this family.
             ("longrope" | "su" | "yarn", Family::Phi3) => self.long_rope(parameters, rotated),
-            (_, Family::Phi3) => Err(parameters.unsupported(field)),
+            (_, Family::Phi3) => {
+                Err(parameters.unsupported_beside(field, "default, longrope, su, yarn"))
+            }
             ("linear", _) => Ok(RopeScaling::Linear {
                 factor: parameters.required_positive("factor")?,
             }),
@@ -249,7 +255,7 @@ impl Reader<'_> {
                 original_context: original_context(outer, parameters, context)?,
             }),
             ("yarn", _) => yarn(outer, parameters, context),
-            _ => Err(parameters.unsupported(field)),
+            _ => Err(parameters.unsupported_beside(field, "default, linear, llama3, yarn")),
         }
     }
 

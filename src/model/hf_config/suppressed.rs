@@ -3,6 +3,7 @@
 use super::{asks_for, token_ids};
 use crate::model::ModelError;
 use crate::model::fields::{Fields, parse_object, short};
+use crate::model::tokenizer::ids_below;
 
 /// Masks of some positions only, which are not applied.
 const CONDITIONAL_MASKS: [&str; 2] = ["begin_suppress_tokens", "bad_words_ids"];
@@ -40,7 +41,7 @@ fn suppressed_by(fields: Fields<'_>, vocab_size: usize) -> Result<Option<Vec<u32
     let Some(value) = fields.get("suppress_tokens") else {
         return Ok(None);
     };
-    let expected = || format!("ids below the vocabulary of {vocab_size}");
+    let expected = || ids_below(vocab_size);
     let wrong = || {
         let expected = format!("token {}", expected());
         fields.wrong("suppress_tokens", short(value), expected)

@@ -1,9 +1,11 @@
+mod layer_kinds;
 mod text_parts;
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::model::{QueryGrowth, Rope, RopeScaling};
+use crate::recipe::NativeDtype;
 
 fn base() -> Value {
     json!({
@@ -47,7 +49,10 @@ fn families_differ_in_bias_norm_and_head_width() {
     .unwrap();
     assert!(qwen2.qkv_bias && !qwen2.attention_output_bias && !qwen2.qk_norm);
     assert_eq!(qwen2.native_dtype, NativeDtype::F16);
-    let qwen3 = with(json!({"model_type": "qwen3", "architectures": null, "dtype": "float16"}));
+    let qwen3 = with(
+        json!({"model_type": "qwen3", "architectures": null, "dtype": "float16",
+        "torch_dtype": null}),
+    );
     let qwen3 = qwen3.unwrap();
     assert!(!qwen3.qkv_bias && qwen3.qk_norm);
     assert_eq!(qwen3.layers[0].head_dim, 128);
@@ -80,23 +85,27 @@ fn what_is_not_applied_is_refused_by_name_and_value() {
         (json!({"model_type": "gpt2"}), "model_type = \"gpt2\""),
         (
             json!({"architectures": ["LlamaForSequenceClassification"]}),
-            "architectures = ",
+            "architectures = [\"LlamaForSequenceClassification\"] (supported: LlamaForCausalLM)",
         ),
         (
             json!({"quantization_config": {"quant_method": "gptq"}}),
-            "quantization_config.quant_method = \"gptq\"",
+            "quantization_config.quant_method = \"gptq\" (supported: awq, fp8, compressed-tensors, \
+             modelopt)",
         ),
         (json!({"sliding_window": 4096}), "sliding_window = 4096"),
         (
             json!({"layer_types": ["full_attention", "sliding_attention"]}),
-            "layer_types = ",
+            "layer_types[1] = \"sliding_attention\" (supported: full_attention)",
         ),
         (
             json!({"attn_logit_softcapping": 50.0}),
             "attn_logit_softcapping = 50.0",
         ),
         (json!({"num_local_experts": 8}), "num_local_experts = 8"),
-        (json!({"hidden_act": "gelu"}), "hidden_act = \"gelu\""),
+        (
+            json!({"hidden_act": "relu2"}),
+            "hidden_act = \"relu2\" (supported: silu, swish, gelu_pytorch_tanh)",
+        ),
         (json!({"torch_dtype": "float8_e4m3fn"}), "torch_dtype = "),
         (
             json!({"partial_rotary_factor": 0.5}),
@@ -104,7 +113,7 @@ fn what_is_not_applied_is_refused_by_name_and_value() {
         ),
         (
             json!({"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
-            "type = \"dynamic\"",
+            "type = \"dynamic\" (supported: default, linear, llama3, yarn)",
         ),
         (
             json!({"rope_parameters": {"rope_type": "longrope"}}),
@@ -125,7 +134,7 @@ fn what_is_not_applied_is_refused_by_name_and_value() {
         (
             json!({"model_type": "mistral", "architectures": null, "sliding_window": 9,
                 "layer_types": ["full_attention", "sliding_attention"]}),
-            "layer_types = ",
+            "layer_types[0] = \"full_attention\" (supported: sliding_attention, as ",
         ),
         (
             json!({"model_type": "phi3", "architectures": null,
@@ -161,6 +170,19 @@ fn wrong_values_are_refused() {
             "{changes}"
         );
     }
+    for size in [json!(1u64 << 40), json!(1e30)] {
+        let text = message(json!({"num_attention_heads": size}));
+        let end = "expected a whole number up to 4294967295";
+        assert!(text.ends_with(end), "{text}");
+    }
+    let contradicting = message(
+        json!({"rope_scaling": {"rope_type": "yarn", "type": "linear",
+        "factor": 2.0}}),
+    );
+    assert!(
+        contradicting.ends_with("field `type`: found linear, expected yarn, as `rope_type` says"),
+        "{contradicting}"
+    );
     assert!(parse_config("config.json", b"[1]").is_err());
     assert!(parse_config("config.json", b"{").is_err());
 }

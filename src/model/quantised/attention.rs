@@ -67,7 +67,7 @@ impl CacheScales {
             Some(layer) => Err(ModelError::invalid(
                 folder,
                 format!("scales of the cache of layer {layer}"),
-                format!("{:?}", self.layers.get(&layer).copied().unwrap_or_default()),
+                found(self.layers.get(&layer).copied().unwrap_or_default()),
                 format!("one for keys and one for values in each of {layers} layers"),
             )),
         }
@@ -82,6 +82,16 @@ impl CacheScales {
                 _ => None,
             })
             .collect()
+    }
+}
+
+/// What a layer has, in words.
+fn found(sides: [Option<f32>; 2]) -> &'static str {
+    match sides {
+        [None, None] => "none",
+        [Some(_), None] => "one for keys and none for values",
+        [None, Some(_)] => "none for keys and one for values",
+        [Some(_), Some(_)] => "one for keys and one for values",
     }
 }
 
@@ -143,7 +153,10 @@ fn scalar(stored: &Stored<'_>, name: &str) -> Result<f32, ModelError> {
     match floats(stored, name)?.as_slice() {
         &[scale] if scale.is_finite() && scale > 0.0 => Ok(scale),
         other => {
-            let found = format!("{other:?}");
+            let found = match other {
+                [number] => number.to_string(),
+                numbers => format!("{} numbers", numbers.len()),
+            };
             Err(ModelError::invalid(
                 stored.path,
                 what,

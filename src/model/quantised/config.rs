@@ -9,7 +9,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::super::ModelError;
-use super::super::fields::{Fields, short};
+use super::super::fields::{Fields, short, whole};
 use super::super::hf_config::dtype;
 use super::find::Found;
 use super::form::{AwqOrder, ByteKind, Form, Granularity, NumberType};
@@ -89,7 +89,10 @@ impl Section<'_> {
             "fp8" => self.fp8()?,
             "compressed-tensors" => self.compressed_tensors()?,
             "modelopt" => self.modelopt()?,
-            _ => return Err(self.unsupported("quant_method")),
+            _ => {
+                let known = "awq, fp8, compressed-tensors, modelopt";
+                return Err(self.unsupported_beside("quant_method", known));
+            }
         };
         Ok(Quantisation {
             method,
@@ -103,10 +106,10 @@ impl Section<'_> {
 
     fn awq(&self) -> Result<Form, ModelError> {
         if self.count("bits")?.or(self.count("w_bit")?) != Some(4) {
-            return Err(self.unsupported("bits"));
+            return Err(self.unsupported_beside("bits", "4"));
         }
         if self.fields.bool("zero_point")? == Some(false) {
-            return Err(self.unsupported("zero_point"));
+            return Err(self.unsupported_beside("zero_point", "true"));
         }
         let version = match self.fields.str("version")? {
             Some(version) => Some(("version", version)),
@@ -116,7 +119,7 @@ impl Section<'_> {
             None => AwqOrder::Gemm,
             Some((_, value)) if value == "gemm" => AwqOrder::Gemm,
             Some((_, value)) if value == "gemv" => AwqOrder::Gemv,
-            Some((name, _)) => return Err(self.unsupported(name)),
+            Some((name, _)) => return Err(self.unsupported_beside(name, "gemm, gemv")),
         };
         let name = match self.fields.get("q_group_size") {
             Some(_) => "q_group_size",
@@ -162,7 +165,8 @@ impl Section<'_> {
             let bits = scheme.usize("num_bits")?.unwrap_or(8);
             let kind = scheme.str("type")?.unwrap_or("int");
             if bits != 8 || kind != "float" {
-                return Err(self.unsupported("kv_cache_scheme"));
+                let known = "num_bits 8 with type float";
+                return Err(self.unsupported_beside("kv_cache_scheme", known));
             }
             return Ok(true);
         }
@@ -203,7 +207,7 @@ impl Section<'_> {
             Some(value) if value.as_i64() == Some(-1) => Ok(None),
             Some(_) => match self.count(name)? {
                 Some(group) if group > 0 && group % 8 == 0 => Ok(Some(group)),
-                _ => Err(self.unsupported(name)),
+                _ => Err(self.unsupported_beside(name, "-1 and multiples of 8")),
             },
         }
     }
@@ -232,9 +236,9 @@ impl Section<'_> {
     fn count(&self, name: &str) -> Result<Option<usize>, ModelError> {
         match self.fields.get(name) {
             None => Ok(None),
-            Some(value) => match value.as_u64().and_then(|n| u32::try_from(n).ok()) {
-                Some(number) => Ok(Some(number as usize)),
-                None => Err(self.wrong(name, short(value), "a whole number")),
+            Some(value) => match whole(value) {
+                Ok(number) => Ok(Some(number)),
+                Err(expected) => Err(self.wrong(name, short(value), &expected)),
             },
         }
     }
@@ -243,7 +247,7 @@ impl Section<'_> {
     fn only(&self, name: &str, known: &[&str]) -> Result<(), ModelError> {
         match self.fields.str(name)? {
             Some(value) if !known.iter().any(|one| one.eq_ignore_ascii_case(value)) => {
-                Err(self.unsupported(name))
+                Err(self.unsupported_beside(name, &known.join(", ")))
             }
             _ => Ok(()),
         }
@@ -255,6 +259,16 @@ impl Section<'_> {
             .get(name)
             .map_or_else(|| "nothing".to_owned(), short);
         ModelError::unsupported(self.path, format!("{}.{name} = {value}", self.place))
+    }
+
+    /// The same, with the values that are applied.
+    fn unsupported_beside(&self, name: &str, supported: &str) -> ModelError {
+        match self.unsupported(name) {
+            ModelError::Unsupported { path, what } => {
+                ModelError::unsupported(path, format!("{what} (supported: {supported})"))
+            }
+            other => other,
+        }
     }
 
     fn wrong(&self, name: &str, found: impl fmt::Display, expected: &str) -> ModelError {

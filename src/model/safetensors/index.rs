@@ -9,7 +9,7 @@ use super::super::ModelError;
 use super::super::fields::{Fields, parse_object};
 use super::super::file_bytes::file_name;
 use super::names::asked_name;
-use super::{INDEX_FILE, SINGLE_FILE};
+use super::{INDEX_FILE, SINGLE_FILE, SafetensorsWeights, Shard};
 
 /// Names of the checkpoint's files in `folder`, sorted: `model*.safetensors`. Other safetensors
 /// files (adapters, expected outputs) are no part of a checkpoint unless an index lists them.
@@ -102,4 +102,53 @@ pub(super) fn check_single(folder: &str, present: &BTreeSet<String>) -> Result<(
         found,
         expected,
     ))
+}
+
+/// Every listed tensor stands in its shard, and every stored tensor is listed.
+pub(super) fn check_listing(
+    weights: &SafetensorsWeights,
+    listed: &BTreeMap<String, String>,
+) -> Result<(), ModelError> {
+    let SafetensorsWeights {
+        folder,
+        shards,
+        shard_of,
+        ..
+    } = weights;
+    for (tensor, file) in listed {
+        let shard = shards.iter().find(|shard| file_of(shard) == *file);
+        let holds = |shard: &Shard| shard.metadata.info(tensor).is_some();
+        if !shard.is_some_and(holds) {
+            let path = Path::new(folder).join(file);
+            let what = format!("tensor `{tensor}`");
+            let expected = format!("the tensor, as {INDEX_FILE} lists it");
+            return Err(ModelError::invalid(
+                path.display(),
+                what,
+                "nothing",
+                expected,
+            ));
+        }
+    }
+    match shard_of
+        .iter()
+        .find(|(name, _)| !listed.contains_key(*name))
+    {
+        None => Ok(()),
+        Some((name, &shard)) => {
+            let what = format!("tensor `{name}`");
+            let expected = format!("only tensors that {INDEX_FILE} lists");
+            let path = shards[shard].file.path();
+            Err(ModelError::invalid(
+                path,
+                what,
+                "a tensor outside the index",
+                expected,
+            ))
+        }
+    }
+}
+
+fn file_of(shard: &Shard) -> String {
+    file_name(Path::new(shard.file.path()))
 }

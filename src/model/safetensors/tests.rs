@@ -235,3 +235,63 @@ proptest! {
         let _ = parse_index("index", &text);
     }
 }
+
+#[test]
+fn a_file_that_is_cut_or_too_long_is_said_with_its_bytes() {
+    let whole = file_bytes(&[f32s("a", &[1.0, 2.0, 3.0])]);
+    let length = whole.len();
+    let damaged = |bytes: &[u8]| refusal(&[(SINGLE_FILE, bytes.to_vec())]);
+    let says = |text: String, expected: String| {
+        let expected = format!("model.safetensors: {expected}");
+        assert!(text.ends_with(&expected), "{text}");
+    };
+    says(
+        damaged(&whole[..length - 5]),
+        format!(
+            "length: found {} bytes, 5 too few, expected {length} bytes, as its header says",
+            length - 5
+        ),
+    );
+    says(
+        damaged(&[&whole[..], &[0; 3]].concat()),
+        format!(
+            "length: found {} bytes, 3 too many, expected {length} bytes, as its header says",
+            length + 3
+        ),
+    );
+    let header = length - 12 - LENGTH_BYTES;
+    says(
+        damaged(&whole[..30]),
+        format!(
+            "header's length: found {header} bytes in a file of 30, expected a safetensors header \
+             that fits the file"
+        ),
+    );
+    says(
+        damaged(&whole[..3]),
+        "length: found 3 bytes, expected at least the 8 that give the header's length".to_owned(),
+    );
+    let mut garbled = whole.clone();
+    garbled[LENGTH_BYTES] = b'x';
+    assert!(damaged(&garbled).contains("model.safetensors: header: found "));
+}
+
+#[test]
+fn a_listed_tensor_that_is_missing_is_named_with_its_folder() {
+    let folder = folder(&[
+        one("model-1.safetensors", "a"),
+        (
+            INDEX_FILE,
+            index(&[("a", "model-1.safetensors"), ("b", "model-1.safetensors")]),
+        ),
+    ]);
+    let Err(error) = SafetensorsWeights::open(folder.path()) else {
+        panic!("opened");
+    };
+    let shard = folder.path().join("model-1.safetensors");
+    let expected = format!(
+        "{}: tensor `b`: found nothing, expected the tensor, as {INDEX_FILE} lists it",
+        shard.display()
+    );
+    assert_eq!(error.to_string(), expected);
+}

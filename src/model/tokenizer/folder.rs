@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::super::ModelError;
 use super::super::fields::{Fields, parse_object, short};
 use super::super::hf_config::token_ids;
-use super::{Tokenizer, TokenizerParts};
+use super::{Tokenizer, TokenizerParts, ids_below};
 
 /// Contents of the files that make a tokenizer; only `tokenizer.json` must be there.
 pub(crate) struct FolderTokenizer<'a> {
@@ -21,6 +21,8 @@ pub(crate) struct FolderTokenizer<'a> {
     pub generation_config: Option<&'a [u8]>,
     /// `config.json`.
     pub config: &'a [u8],
+    /// Tokens that the model knows.
+    pub vocab_size: usize,
 }
 
 impl FolderTokenizer<'_> {
@@ -47,17 +49,26 @@ impl FolderTokenizer<'_> {
         Tokenizer::from_parts(TokenizerParts {
             definition,
             chat_template: self.chat_template(config)?,
+            template_path: match self.chat_template {
+                Some(_) => self.template_path(),
+                None => config_path.clone(),
+            },
             bos_token: special_token(config, "bos_token")?,
             eos_token: special_token(config, "eos_token")?,
             add_bos: config.bool("add_bos_token")?,
             eos_ids: self.eos_ids()?,
+            settings_path: config_path.clone(),
             path,
         })
     }
 
+    fn template_path(&self) -> String {
+        format!("{}/chat_template.jinja", self.folder)
+    }
+
     fn chat_template(&self, config: Fields<'_>) -> Result<Option<String>, ModelError> {
         if let Some(text) = self.chat_template {
-            let path = format!("{}/chat_template.jinja", self.folder);
+            let path = self.template_path();
             return match std::str::from_utf8(text) {
                 Ok(text) => Ok(Some(text.to_owned())),
                 Err(e) => Err(ModelError::invalid(path, "template", e, "UTF-8")),
@@ -84,12 +95,29 @@ impl FolderTokenizer<'_> {
             let map = parse_object(&path, text)?;
             let fields = Fields::new(&path, &map);
             if let Some(value) = fields.get("eos_token_id") {
-                return token_ids(value).ok_or_else(|| {
-                    fields.wrong("eos_token_id", short(value), "a token id or a list of them")
-                });
+                return self.known_ids(fields, "eos_token_id", value);
             }
         }
         Ok(Vec::new())
+    }
+
+    /// The ids that the field `name` holds as `value`, all of them in the vocabulary.
+    fn known_ids(
+        &self,
+        fields: Fields<'_>,
+        name: &str,
+        value: &Value,
+    ) -> Result<Vec<u32>, ModelError> {
+        let expected = ids_below(self.vocab_size);
+        let ids = token_ids(value).ok_or_else(|| {
+            let expected = format!("a token id or a list of them, {expected}");
+            fields.wrong(name, short(value), expected)
+        })?;
+        let mut foreign = ids.iter().filter(|id| **id as usize >= self.vocab_size);
+        match foreign.next() {
+            Some(id) => Err(fields.wrong(name, id, expected)),
+            None => Ok(ids),
+        }
     }
 }
 

@@ -41,6 +41,8 @@ fn prepending(mut definition: Value) -> Value {
 fn parts() -> TokenizerParts {
     TokenizerParts {
         path: "tokenizer.json".to_owned(),
+        settings_path: "tokenizer_config.json".to_owned(),
+        template_path: "chat_template.jinja".to_owned(),
         definition: definition(),
         chat_template: Some("{% for m in messages %}{{ m.content }}{% endfor %}".to_owned()),
         bos_token: Some("<s>".to_owned()),
@@ -170,7 +172,7 @@ fn what_is_missing_is_named() {
         eos_token: Some("<e>".to_owned()),
         ..parts()
     };
-    assert!(refusal(unknown).contains("token `<e>`: found nothing"));
+    assert!(refusal(unknown).contains("tokenizer_config.json: field `eos_token`: found `<e>`"));
     let endless = TokenizerParts {
         eos_token: None,
         eos_ids: vec![],

@@ -27,6 +27,18 @@ pub(super) struct Pre {
 }
 
 impl Pre {
+    /// Every known name.
+    pub(super) const NAMES: [&str; 8] = [
+        "gpt-2",
+        "smollm",
+        "starcoder",
+        "llama-bpe",
+        "llama3",
+        "llama-v3",
+        "qwen2",
+        "deepseek-r1-qwen",
+    ];
+
     /// The pre-tokenizer of that name, where it is known.
     ///
     /// `default` is not: it stands for files whose converter did not know the model's own.
@@ -93,6 +105,14 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn every_name_is_known_and_no_other() {
+        for name in Pre::NAMES {
+            assert!(Pre::named(name).is_some(), "{name}");
+        }
+        assert!(Pre::named("default").is_none());
+    }
 
     fn pieces(pre: &Pre, text: &str) -> Vec<String> {
         let mut normal = NormalizedString::from(text);

@@ -25,11 +25,11 @@ pub(super) fn definition(vocabulary: &Vocabulary<'_>) -> Result<Value, ModelErro
     // A file that says nothing means that there is one.
     let key = "tokenizer.ggml.add_space_prefix";
     if metadata.bool(key)? != Some(false) {
-        return Err(metadata.unsupported(key));
+        return Err(metadata.unsupported_beside(key, "false"));
     }
     let key = "tokenizer.ggml.remove_extra_whitespaces";
     if metadata.bool(key)? == Some(true) {
-        return Err(metadata.unsupported(key));
+        return Err(metadata.unsupported_beside(key, "false"));
     }
     let unknown = vocabulary.token("tokenizer.ggml.unknown_token_id")?;
     Ok(json!({

@@ -15,7 +15,7 @@ impl Section<'_> {
                 .str("format")?
                 .is_none_or(|format| format == "dense");
             if !sparsity.is_empty() && !dense {
-                return Err(self.unsupported("sparsity_config"));
+                return Err(self.unsupported_beside("sparsity_config", "format dense"));
             }
         }
         if self
@@ -68,10 +68,10 @@ impl Section<'_> {
             Some(value) => *value == off || known.iter().any(|known| value == known),
         };
         if !is_off("dynamic", &[]) {
-            return Err(section.unsupported("dynamic"));
+            return Err(section.unsupported_beside("dynamic", "false"));
         }
         if !is_off("actorder", &["static", "weight"]) {
-            return Err(section.unsupported("actorder"));
+            return Err(section.unsupported_beside("actorder", "false, static, weight"));
         }
         let bits = section.count("num_bits")?.unwrap_or(8);
         let kind = weights.str("type")?.unwrap_or("int");
@@ -83,7 +83,7 @@ impl Section<'_> {
                     Granularity::Group(group) => Some(group),
                     Granularity::Channel => None,
                     Granularity::Tensor | Granularity::Block(_) => {
-                        return Err(section.unsupported("strategy"));
+                        return Err(section.unsupported_beside("strategy", "group, channel"));
                     }
                 };
                 let bits = bits as u32;
@@ -129,7 +129,9 @@ impl Section<'_> {
             (Some("group"), None) => {
                 Err(self.wrong("group_size", "nothing", "elements of a group"))
             }
-            (Some(_), _) => Err(self.unsupported("strategy")),
+            (Some(_), _) => {
+                Err(self.unsupported_beside("strategy", "tensor, channel, group, block"))
+            }
         }
     }
 

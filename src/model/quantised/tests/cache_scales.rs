@@ -45,3 +45,24 @@ fn cache_scales_are_found_under_every_name() {
         "{message}"
     );
 }
+
+/// A layer that lacks a scale is said with the side that it lacks.
+#[test]
+fn the_side_without_a_scale_is_named() {
+    for (sides, found) in [
+        ([Some(0.1), None], "one for keys and none for values"),
+        ([None, Some(0.1)], "none for keys and one for values"),
+        ([None, None], "none"),
+    ] {
+        let scales = CacheScales {
+            layers: [(0, [Some(0.1); 2]), (1, sides)].into(),
+            parts: Vec::new(),
+        };
+        let message = scales.check("m", 2).unwrap_err().to_string();
+        let expected = format!(
+            "m: scales of the cache of layer 1: found {found}, expected one for keys and one for \
+             values in each of 2 layers"
+        );
+        assert_eq!(message, expected);
+    }
+}
