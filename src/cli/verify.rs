@@ -13,7 +13,7 @@ use crate::certify::verify::{self, Disagreement};
 use crate::schema::{Certificate, Statement, ToolIdentity};
 use crate::store::{self, RunDir, StoreError};
 
-use super::output::SummaryFormat;
+use super::output::{Kind, Output, SummaryFormat};
 use super::{Exit, Failure, issue, qualify};
 
 use document::{Check, Document};
@@ -42,10 +42,19 @@ pub struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// Exit 2 for a certificate or run that cannot be read, 4 where the system failed.
+/// Exit 2 for a certificate or run that cannot be read and for a file in the Statement's place that
+/// is none, 4 where the system failed.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     if args.schema_only {
         return schema::run(&args.certificate, args.format, out);
+    }
+    if let Some(path) = &args.statement {
+        let output = Output {
+            option: "--statement",
+            path,
+            kind: Kind::Statement,
+        };
+        output.check(std::slice::from_ref(&args.certificate))?;
     }
     let certificate = store::read_certificate(&args.certificate).map_err(store_failure)?;
     let mut notes = Vec::new();
