@@ -363,6 +363,40 @@ fn folders_and_files_of_other_programs_are_not_replaced() {
 }
 
 #[test]
+fn an_earlier_statement_does_not_survive_a_verification_that_fails() {
+    let world = Synthetic::new();
+    let path = world.root().join("st.json");
+    let verify = |certificate: &str| {
+        let args = [
+            "verify",
+            certificate,
+            "--run",
+            "run",
+            "--statement",
+            "st.json",
+        ];
+        code(&run(&world, &args))
+    };
+    assert_eq!(verify("kept/AD.json"), 0);
+    assert!(path.exists());
+    changed(&world, "AD", "forged.json", |certificate| {
+        certificate["objectives"]["preservation"]["rules"][0]["bound"] = json!(0.001);
+    });
+    for (certificate, exit) in [("forged.json", 5), ("absent.json", 2)] {
+        assert_eq!(verify("kept/AD.json"), 0);
+        assert_eq!(verify(certificate), exit);
+        assert!(!path.exists(), "{certificate}");
+    }
+    // The file that is read is not removed, whatever it is.
+    assert_eq!(verify("kept/AD.json"), 0);
+    assert_eq!(verify("./st.json"), 2);
+    assert!(path.exists());
+    fs::write(&path, "{}").unwrap();
+    assert_eq!(verify("forged.json"), 2);
+    assert_eq!(fs::read(&path).unwrap(), b"{}");
+}
+
+#[test]
 fn what_a_baseline_held_must_hold() {
     // Then both recipes answered as native did; now `SF` has lost almost everything.
     let then = Synthetic::with(&["native"], &|_, _, case| case + 1 != 6);

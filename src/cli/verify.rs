@@ -31,7 +31,8 @@ pub struct Args {
     /// Validate the file against the JSON Schema of its kind and nothing else.
     #[arg(long, conflicts_with_all = ["run", "statement"])]
     schema_only: bool,
-    /// Write the certificate as an in-toto Statement once it is verified.
+    /// Write the certificate as an in-toto Statement once it is verified; an earlier Statement is
+    /// removed first.
     #[arg(long, value_name = "OUT.json")]
     statement: Option<PathBuf>,
     /// Output format.
@@ -55,6 +56,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
             kind: Kind::Statement,
         };
         output.check(std::slice::from_ref(&args.certificate))?;
+        // One of an earlier certificate would pass for this one's where this one fails.
+        output.remove_stale()?;
     }
     let certificate = store::read_certificate(&args.certificate).map_err(store_failure)?;
     let mut notes = Vec::new();
