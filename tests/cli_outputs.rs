@@ -397,6 +397,50 @@ fn an_earlier_statement_does_not_survive_a_verification_that_fails() {
 }
 
 #[test]
+fn two_outputs_to_one_file_are_refused() {
+    let world = Synthetic::new();
+    let earlier = "protocol before, worker cpu";
+    let refused = |first: &str, second: &str| {
+        let args = ["certify", "run", "--write", first, "--write", second];
+        let output = run(&world, &args);
+        assert_eq!(code(&output), 2, "{first} {second}");
+        let message = text(&output.stderr);
+        assert!(message.contains("expected a file for each"), "{message}");
+    };
+    refused("junit=a.xml", "json=a.xml");
+    fs::write(world.root().join("a.xml"), earlier).unwrap();
+    for second in [
+        "json=a.xml",
+        "json=./a.xml",
+        "json=kept/../a.xml",
+        "junit=a.xml",
+    ] {
+        refused("junit=a.xml", second);
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::symlink;
+        symlink("../a.xml", world.root().join("kept/link")).unwrap();
+        symlink("b.xml", world.root().join("new")).unwrap();
+        symlink("kept", world.root().join("folder")).unwrap();
+        refused("junit=a.xml", "json=kept/link");
+        refused("json=new", "junit=b.xml");
+        refused("json=folder/c", "junit=kept/c");
+    }
+    let kept = fs::read_to_string(world.root().join("a.xml")).unwrap();
+    assert_eq!(kept, earlier, "refused before anything is removed");
+    let args = [
+        "certify",
+        "run",
+        "--write",
+        "junit=a.xml",
+        "--write",
+        "json=b.json",
+    ];
+    assert_eq!(code(&run(&world, &args)), 0);
+}
+
+#[test]
 fn what_a_baseline_held_must_hold() {
     // Then both recipes answered as native did; now `SF` has lost almost everything.
     let then = Synthetic::with(&["native"], &|_, _, case| case + 1 != 6);

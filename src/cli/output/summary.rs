@@ -92,8 +92,19 @@ impl SummaryArgs {
                 kind: Kind::Report,
             })
             .collect();
+        let mut taken: Vec<(PathBuf, &Path)> = Vec::new();
         for output in &outputs {
-            output.check(read)?;
+            let Some(file) = output.check(read)? else {
+                continue;
+            };
+            if let Some((_, other)) = taken.iter().find(|(other, _)| *other == file) {
+                return Err(Failure::input(anyhow!(
+                    "--write {}: found the file of --write {}, expected a file for each",
+                    output.path.display(),
+                    other.display()
+                )));
+            }
+            taken.push((file, output.path));
         }
         outputs.iter().try_for_each(Output::remove_stale)
     }
