@@ -446,6 +446,7 @@ fn another_run_or_foreign_files_in_the_run_directory_are_refused() {
         &["AF"][..],
         &["SD", "--resume"],
         &["AF", "--limit", "2", "--resume"],
+        &["AF", "--resume"],
     ] {
         tiny.command("qualify")
             .args(args)
