@@ -344,7 +344,10 @@ fn runs_without_their_report_are_descriptive_and_mixed_ones_refused() {
 fn refusals() {
     let place = Place::new();
     place.write("t.csv", &table(3, "", ""));
-    place.write("x.eval", "PK\u{3}\u{4}");
+    place.write("u.csv", &table(3, "", ""));
+    for name in ["x.eval", "y.eval"] {
+        place.write(name, "PK\u{3}\u{4}");
+    }
     assert_eq!(place.run("import csv --pairs t.csv --out taken").code, 0);
     let commands = [
         "csv --pairs t.csv --out taken",
@@ -354,10 +357,10 @@ fn refusals() {
         "csv --pairs t.csv --recipe k=natve,v=e4m3 --out run",
         "csv --pairs t.csv --recipe native --out run",
         "csv --pairs t.csv --protocol none --out run",
-        "inspect --native x.eval --candidate x.eval --out run",
-        "lighteval --native t.csv --candidate t.csv --out run",
+        "inspect --native x.eval --candidate y.eval --out run",
+        "lighteval --native t.csv --candidate u.csv --out run",
         "lm-eval --native lm-eval-native.jsonl --candidate lm-eval-candidate.jsonl --out run",
-        "lm-eval --native t.csv --candidate t.csv --out run",
+        "lm-eval --native t.csv --candidate u.csv --out run",
     ];
     let mut text = String::new();
     for command in commands {
@@ -367,6 +370,70 @@ fn refusals() {
     }
     insta::assert_snapshot!("import_refusals", without_digests(&text));
     assert!(!place.path("run").exists(), "nothing is written by halves");
+}
+
+/// Native compared with itself loses nothing and gains nothing, whatever the recipe did.
+#[test]
+fn one_file_for_both_arms_is_refused_but_for_a_table_with_two_columns() {
+    let place = Place::new();
+    place.write("t.csv", &table(3, "", ""));
+    place.write("one.csv", "case,correct\na,1\nb,0\n");
+    let lm_eval = "lm-eval --filter strict-match --native lm-eval-native.jsonl";
+    let shared = "found a file of both --native and --candidate, expected files of its own";
+    let column = |name: &str| format!("found column {name} for both arms, expected a column for");
+    let commands = [
+        (
+            format!("{lm_eval} --candidate lm-eval-native.jsonl"),
+            shared.to_owned(),
+        ),
+        (
+            format!("{lm_eval} --candidate lm-eval-candidate.jsonl ./lm-eval-native.jsonl"),
+            shared.to_owned(),
+        ),
+        (
+            "inspect --native inspect-native.json --candidate ./inspect-native.json".to_owned(),
+            shared.to_owned(),
+        ),
+        (
+            "lighteval --native lighteval-newer-native.parquet \
+             --candidate lighteval-newer-native.parquet"
+                .to_owned(),
+            shared.to_owned(),
+        ),
+        (
+            "csv --native one.csv --candidate ./one.csv".to_owned(),
+            column("correct"),
+        ),
+        ("csv --pairs one.csv".to_owned(), column("correct")),
+        (
+            "csv --pairs t.csv --native-column candidate".to_owned(),
+            column("candidate"),
+        ),
+        (
+            "csv --pairs t.csv --candidate-column native".to_owned(),
+            column("native"),
+        ),
+    ];
+    for (command, expected) in commands {
+        let done = place.run(&format!("import {command} --out run"));
+        assert_eq!((done.code, done.out.as_str()), (2, ""), "{command}");
+        assert!(done.err.contains(&expected), "{command}: {}", done.err);
+    }
+    assert!(!place.path("run").exists());
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("lm-eval-native.jsonl", place.path("link.jsonl")).unwrap();
+        let done = place.run(&format!(
+            "import {lm_eval} --candidate link.jsonl --out run"
+        ));
+        assert_eq!(done.code, 2);
+    }
+    // A column for each arm, and files of the same bytes: a deterministic worker may log them.
+    let done = place.run("import csv --native t.csv --candidate t.csv --out both");
+    assert_eq!(done.code, 0, "{}", done.err);
+    fs::copy(place.path("one.csv"), place.path("two.csv")).unwrap();
+    let done = place.run("import csv --native one.csv --candidate two.csv --out equal");
+    assert_eq!(done.code, 0, "{}", done.err);
 }
 
 /// A published pair: outcomes of two systems on the 1,319 questions of GSM8K.

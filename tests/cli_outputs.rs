@@ -197,11 +197,247 @@ fn what_an_earlier_run_left_does_not_survive_a_failure() {
     assert!(world.root().join("run/run.json").exists());
     #[cfg(unix)]
     {
-        fs::remove_file(&report).unwrap();
-        std::os::unix::fs::symlink("/dev/null", &report).unwrap();
+        // A link stays, the report that it leads to does not, and neither does a pipe go.
+        fs::rename(&report, world.root().join("earlier.xml")).unwrap();
+        std::os::unix::fs::symlink("earlier.xml", &report).unwrap();
         assert_eq!(certify("absent", &[]), 2);
-        assert!(report.is_symlink());
+        assert!(report.is_symlink() && !report.exists());
+        fs::remove_file(&report).unwrap();
+        let _both = pipe(&report);
+        assert_eq!(certify("absent", &[]), 2);
+        assert!(is_pipe(&report));
     }
+}
+
+/// Makes a pipe, and both of its ends: nobody waits for the other one.
+#[cfg(unix)]
+fn pipe(path: &Path) -> fs::File {
+    let made = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(made.unwrap().success());
+    let both = fs::OpenOptions::new().read(true).write(true).open(path);
+    both.unwrap()
+}
+
+#[cfg(unix)]
+fn is_pipe(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    fs::symlink_metadata(path).unwrap().file_type().is_fifo()
+}
+
+/// Every option that names a file: links are followed, pipes are written to, and both stay.
+#[cfg(unix)]
+#[test]
+fn links_and_pipes_stay_and_take_what_is_written() {
+    use std::io::Read;
+    use std::os::unix::fs::symlink;
+    let world = Synthetic::new();
+    let at = |name: &str| world.root().join(name);
+    fs::create_dir(at("far")).unwrap();
+    let commands: [(&str, &[&str], &str); 5] = [
+        ("out.xml", &["certify", "run", "--write", "junit="], "<?xml"),
+        ("out.svg", &["badge", "kept/AD.json", "--out", ""], "<svg "),
+        (
+            "out.html",
+            &["report", "run", "--out", ""],
+            "<!doctype html>",
+        ),
+        (
+            "out.json",
+            &["verify", "kept/AD.json", "--statement", ""],
+            "{\n",
+        ),
+        (
+            "out.toml",
+            &["protocol", "new", "--name", "mine", "--force", "--out", ""],
+            "# The digest of this protocol",
+        ),
+    ];
+    for (name, words, start) in commands {
+        let written_to = |path: &str| {
+            let mut args = words.to_vec();
+            let last = format!("{}{path}", args.pop().unwrap());
+            args.push(&last);
+            let output = run(&world, &args);
+            assert_eq!(code(&output), 0, "{args:?}: {}", text(&output.stderr));
+        };
+        // First where the link leads nowhere yet, then where it leads to what was written.
+        symlink(format!("far/{name}"), at(name)).unwrap();
+        for _ in 0..2 {
+            written_to(name);
+            assert!(at(name).is_symlink(), "{name}");
+            let found = fs::read_to_string(at("far").join(name)).unwrap();
+            assert!(found.starts_with(start), "{name}: {found}");
+            assert!(
+                !fs::symlink_metadata(at("far").join(name))
+                    .unwrap()
+                    .is_symlink()
+            );
+        }
+        let place = format!("far/pipe-{name}");
+        let both = pipe(&at(&place));
+        let mut end = fs::File::open(at(&place)).unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut found = String::new();
+            end.read_to_string(&mut found).unwrap();
+            found
+        });
+        written_to(&place);
+        drop(both);
+        assert!(reader.join().unwrap().starts_with(start), "{name}");
+        assert!(is_pipe(&at(&place)), "{name}");
+    }
+    // Nothing is left beside what was asked for.
+    assert_eq!(fs::read_dir(at("far")).unwrap().count(), 2 * commands.len());
+}
+
+#[test]
+fn folders_and_files_of_other_programs_are_not_replaced() {
+    let world = Synthetic::new();
+    let at = |name: &str| world.root().join(name);
+    fs::create_dir(at("folder")).unwrap();
+    fs::write(at("table.csv"), "case,correct\n").unwrap();
+    fs::write(
+        at("drawing.svg"),
+        "<svg xmlns=\"x\"><title>mine</title></svg>",
+    )
+    .unwrap();
+    fs::write(at("index.html"), "<!doctype html>\n<title>mine</title>\n").unwrap();
+    fs::write(
+        at("other.json"),
+        "{\"_type\": \"https://in-toto.io/Statement/v1\"}",
+    )
+    .unwrap();
+    let commands: [(&[&str], &str); 4] = [
+        (&["certify", "run", "--write", "text="], "report"),
+        (&["badge", "kept/AD.json", "--out", ""], "badge"),
+        (&["report", "run", "--out", ""], "page"),
+        (&["verify", "kept/AD.json", "--statement", ""], "Statement"),
+    ];
+    for (words, kind) in commands {
+        let to = |path: &str| {
+            let mut args = words.to_vec();
+            let last = format!("{}{path}", args.pop().unwrap());
+            args.push(&last);
+            let output = run(&world, &args);
+            (code(&output), text(&output.stderr))
+        };
+        for name in [
+            "table.csv",
+            "drawing.svg",
+            "index.html",
+            "other.json",
+            "kept/SF.json",
+        ] {
+            let before = fs::read(at(name)).unwrap();
+            let (exit, message) = to(name);
+            assert_eq!(exit, 2, "{kind} {name}");
+            let expected = format!(
+                "{name}: found a file that is no {kind} of this tool, expected none, or an earlier {kind}"
+            );
+            assert!(message.contains(&expected), "{message}");
+            assert_eq!(fs::read(at(name)).unwrap(), before, "{kind} {name}");
+        }
+        let (exit, message) = to("kept/AD.json");
+        assert_eq!(exit, 2, "{message}");
+        for (name, found) in [
+            ("folder", "a folder"),
+            ("absent/file", "no folder to hold it"),
+        ] {
+            let (exit, message) = to(name);
+            assert_eq!(exit, 2, "{message}");
+            let expected =
+                format!("{name}: found {found}, expected a file in a folder that exists");
+            assert!(message.contains(&expected), "{message}");
+        }
+        // An empty file, and what the command itself wrote.
+        fs::write(at("own"), "").unwrap();
+        for _ in 0..2 {
+            let (exit, message) = to("own");
+            assert_eq!(exit, 0, "{kind}: {message}");
+            assert_ne!(fs::read(at("own")).unwrap(), b"");
+        }
+        fs::remove_file(at("own")).unwrap();
+    }
+    let (first, second) = ("kept/AD.json", "run/certificates/AD.json");
+    assert_eq!(fs::read(at(first)).unwrap(), fs::read(at(second)).unwrap());
+}
+
+#[test]
+fn an_earlier_statement_does_not_survive_a_verification_that_fails() {
+    let world = Synthetic::new();
+    let path = world.root().join("st.json");
+    let verify = |certificate: &str| {
+        let args = [
+            "verify",
+            certificate,
+            "--run",
+            "run",
+            "--statement",
+            "st.json",
+        ];
+        code(&run(&world, &args))
+    };
+    assert_eq!(verify("kept/AD.json"), 0);
+    assert!(path.exists());
+    changed(&world, "AD", "forged.json", |certificate| {
+        certificate["objectives"]["preservation"]["rules"][0]["bound"] = json!(0.001);
+    });
+    for (certificate, exit) in [("forged.json", 5), ("absent.json", 2)] {
+        assert_eq!(verify("kept/AD.json"), 0);
+        assert_eq!(verify(certificate), exit);
+        assert!(!path.exists(), "{certificate}");
+    }
+    // The file that is read is not removed, whatever it is.
+    assert_eq!(verify("kept/AD.json"), 0);
+    assert_eq!(verify("./st.json"), 2);
+    assert!(path.exists());
+    fs::write(&path, "{}").unwrap();
+    assert_eq!(verify("forged.json"), 2);
+    assert_eq!(fs::read(&path).unwrap(), b"{}");
+}
+
+#[test]
+fn two_outputs_to_one_file_are_refused() {
+    let world = Synthetic::new();
+    let earlier = "protocol before, worker cpu";
+    let refused = |first: &str, second: &str| {
+        let args = ["certify", "run", "--write", first, "--write", second];
+        let output = run(&world, &args);
+        assert_eq!(code(&output), 2, "{first} {second}");
+        let message = text(&output.stderr);
+        assert!(message.contains("expected a file for each"), "{message}");
+    };
+    refused("junit=a.xml", "json=a.xml");
+    fs::write(world.root().join("a.xml"), earlier).unwrap();
+    for second in [
+        "json=a.xml",
+        "json=./a.xml",
+        "json=kept/../a.xml",
+        "junit=a.xml",
+    ] {
+        refused("junit=a.xml", second);
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::symlink;
+        symlink("../a.xml", world.root().join("kept/link")).unwrap();
+        symlink("b.xml", world.root().join("new")).unwrap();
+        symlink("kept", world.root().join("folder")).unwrap();
+        refused("junit=a.xml", "json=kept/link");
+        refused("json=new", "junit=b.xml");
+        refused("json=folder/c", "junit=kept/c");
+    }
+    let kept = fs::read_to_string(world.root().join("a.xml")).unwrap();
+    assert_eq!(kept, earlier, "refused before anything is removed");
+    let args = [
+        "certify",
+        "run",
+        "--write",
+        "junit=a.xml",
+        "--write",
+        "json=b.json",
+    ];
+    assert_eq!(code(&run(&world, &args)), 0);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::path::Path;
 #[cfg(unix)]
 use std::process::Stdio;
 #[cfg(unix)]
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
@@ -446,6 +446,7 @@ fn another_run_or_foreign_files_in_the_run_directory_are_refused() {
         &["AF"][..],
         &["SD", "--resume"],
         &["AF", "--limit", "2", "--resume"],
+        &["AF", "--resume"],
     ] {
         tiny.command("qualify")
             .args(args)
@@ -516,11 +517,28 @@ fn long_protocol(tiny: &Tiny) {
     fs::write(tiny.protocol(), protocol.to_string()).unwrap();
 }
 
+/// Longest time that a process gets for anything.
+#[cfg(unix)]
+const MOST: Duration = Duration::from_secs(300);
+
 /// Starts or continues `qualify SD` and sends `signal` once the record file `path` of the run holds
 /// at least `least` bytes. Record files are created, empty, when a run starts.
 #[cfg(unix)]
 fn stopped(tiny: &Tiny, path: &str, least: u64, signal: &str) -> std::process::Output {
-    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_kvassay"))
+    stopped_as("env", tiny, path, least, signal)
+}
+
+/// The same, started by a program that becomes the one which it starts.
+#[cfg(unix)]
+fn stopped_as(
+    starter: &str,
+    tiny: &Tiny,
+    path: &str,
+    least: u64,
+    signal: &str,
+) -> std::process::Output {
+    let mut child = std::process::Command::new(starter)
+        .arg(env!("CARGO_BIN_EXE_kvassay"))
         .current_dir(tiny.path("."))
         .args([
             "qualify",
@@ -539,12 +557,17 @@ fn stopped(tiny: &Tiny, path: &str, least: u64, signal: &str) -> std::process::O
         .unwrap();
     let path = tiny.path("run/arms").join(path);
     let reached = || fs::metadata(&path).is_ok_and(|found| found.len() >= least);
+    let began = Instant::now();
     while !reached() {
         assert!(
             child.try_wait().unwrap().is_none(),
             "ended before {}",
             path.display()
         );
+        if began.elapsed() > MOST {
+            child.kill().unwrap();
+            panic!("{} is not there after {MOST:?}", path.display());
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
     let id = child.id().to_string();
@@ -553,20 +576,61 @@ fn stopped(tiny: &Tiny, path: &str, least: u64, signal: &str) -> std::process::O
         .status()
         .unwrap();
     assert!(sent.success());
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if began.elapsed() > MOST {
+            child.kill().unwrap();
+            panic!("{signal} has not ended the process after {MOST:?}");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
     child.wait_with_output().unwrap()
+}
+
+/// Whether a process started here is told of SIGHUP: not where the tests run under `nohup`, and
+/// kvassay knows of that from /proc alone.
+#[cfg(unix)]
+fn takes_hangups() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 0)
+}
+
+/// `nohup` starts a program with SIGHUP ignored: it outlives its terminal.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_under_nohup_outlives_its_terminal() {
+    let tiny = Tiny::new();
+    long_protocol(&tiny);
+    let output = stopped_as("nohup", &tiny, "native/math.jsonl", 0, "-HUP");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(tiny.path("run/certificates/SD.json").exists());
 }
 
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_is_incomplete_and_says_how_to_go_on() {
-    let tiny = Tiny::new();
-    long_protocol(&tiny);
-    let output = stopped(&tiny, "native/math.jsonl", 0, "-INT");
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(3), "{stderr}");
-    assert!(stderr.contains("--resume"), "{stderr}");
-    assert!(output.stdout.is_empty());
-    assert!(!tiny.path("run/certificates").exists());
+    // Ctrl-C, a job that is cancelled or out of time, and a terminal that is closed.
+    for (signal, again) in [
+        ("-INT", "Ctrl-C again ends at once"),
+        ("-TERM", "a second signal ends at once"),
+        ("-HUP", "a second signal ends at once"),
+    ] {
+        if signal == "-HUP" && !takes_hangups() {
+            continue;
+        }
+        let tiny = Tiny::new();
+        long_protocol(&tiny);
+        let output = stopped(&tiny, "native/math.jsonl", 0, signal);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{signal}: {stderr}");
+        assert!(stderr.contains(again), "{signal}: {stderr}");
+        assert!(stderr.contains("interrupted: the run in "), "{stderr}");
+        assert!(stderr.contains("--resume"), "{signal}: {stderr}");
+        assert!(output.stdout.is_empty());
+        assert!(!tiny.path("run/certificates").exists());
+    }
 }
 
 #[cfg(unix)]

@@ -10,6 +10,7 @@ use crate::schema::{Certificate, ObjectiveName};
 use crate::store;
 
 use super::baseline::read_consistent;
+use super::output::{Kind, Output};
 use super::{Exit, Failure, qualify};
 
 /// Arguments of `kvassay badge`.
@@ -21,7 +22,7 @@ pub struct Args {
     /// Objective whose verdict it shows.
     #[arg(long, value_enum, default_value_t)]
     objective: Objective,
-    /// Where the SVG is written; without it, it goes to stdout.
+    /// Where the SVG is written, a new file or an earlier badge; without it, it goes to stdout.
     #[arg(long, value_name = "FILE.svg")]
     out: Option<PathBuf>,
 }
@@ -48,9 +49,17 @@ impl Objective {
 /// Draws the badge of a certificate that follows from its own figures: exit 0 whatever it holds.
 ///
 /// # Errors
-/// Exit 2 for a certificate that cannot be read, 5 for one that contradicts itself, 4 where the
+/// Exit 2 for a certificate that cannot be read and for a file there that is no badge, 5 for one that contradicts itself, 4 where the
 /// file cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
+    if let Some(path) = &args.out {
+        let output = Output {
+            option: "--out",
+            path,
+            kind: Kind::Badge,
+        };
+        output.check(std::slice::from_ref(&args.certificate))?;
+    }
     let certificate = read_consistent(&args.certificate)?;
     match &args.out {
         Some(path) => draw(&certificate, args.objective.name(), path)?,

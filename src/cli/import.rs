@@ -193,6 +193,13 @@ impl Harness {
     }
 
     fn read(&self) -> Result<Logs, ImportError> {
+        // One table may hold both arms: its columns are looked at where they are known.
+        if let Harness::LmEval { files, .. }
+        | Harness::Inspect { files, .. }
+        | Harness::Lighteval { files, .. } = self
+        {
+            import::refuse_shared(&files.native, &files.candidate)?;
+        }
         match self {
             Harness::LmEval {
                 files,

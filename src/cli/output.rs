@@ -1,5 +1,6 @@
 //! Output formats that several commands share.
 
+mod file;
 mod summary;
 
 use std::io::Write;
@@ -9,6 +10,7 @@ use serde::Serialize;
 
 use super::Failure;
 
+pub(super) use file::{Kind, Output};
 pub use summary::{SummaryArgs, SummaryFormat};
 
 /// Text for people or one JSON document.

@@ -13,6 +13,7 @@ use crate::schema::{ArmRole, Certificate, FileDigest};
 use crate::store::{RunDir, StoreError, write_atomic};
 
 use super::issue::certify_failure;
+use super::output::{Kind, Output};
 use super::{Exit, Failure, qualify};
 
 /// Arguments of `kvassay report`.
@@ -21,7 +22,7 @@ pub struct Args {
     /// Run directories with certificates.
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
-    /// Where the page is written; an older one is replaced.
+    /// Where the page is written; an older page is replaced, any other file is kept.
     #[arg(long, value_name = "FILE.html")]
     out: PathBuf,
     /// Most lost and most gained cases that are shown per recipe, panel and control.
@@ -49,9 +50,15 @@ struct Loaded {
 /// all of them follow from the records; the page is written either way and says what does not.
 ///
 /// # Errors
-/// [`Failure`]: no run, no certificates, or a file that cannot be read as what it is (2), a page
-/// that cannot be written (4).
+/// [`Failure`]: no run, no certificates, a file that cannot be read as what it is, or one in the
+/// page's place that is no page (2), a page that cannot be written (4).
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let output = Output {
+        option: "--out",
+        path: &args.out,
+        kind: Kind::Page,
+    };
+    output.check(&[])?;
     let loaded = args.runs.iter().map(|run| load(run, &args.out));
     let runs = loaded.collect::<Result<Vec<Loaded>, Failure>>()?;
     let page = page(&runs, args.flips)?;

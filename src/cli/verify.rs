@@ -13,7 +13,7 @@ use crate::certify::verify::{self, Disagreement};
 use crate::schema::{Certificate, Statement, ToolIdentity};
 use crate::store::{self, RunDir, StoreError};
 
-use super::output::SummaryFormat;
+use super::output::{Kind, Output, SummaryFormat};
 use super::{Exit, Failure, issue, qualify};
 
 use document::{Check, Document};
@@ -31,7 +31,8 @@ pub struct Args {
     /// Validate the file against the JSON Schema of its kind and nothing else.
     #[arg(long, conflicts_with_all = ["run", "statement"])]
     schema_only: bool,
-    /// Write the certificate as an in-toto Statement once it is verified.
+    /// Write the certificate as an in-toto Statement once it is verified; an earlier Statement is
+    /// removed first.
     #[arg(long, value_name = "OUT.json")]
     statement: Option<PathBuf>,
     /// Output format.
@@ -42,10 +43,21 @@ pub struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// Exit 2 for a certificate or run that cannot be read, 4 where the system failed.
+/// Exit 2 for a certificate or run that cannot be read and for a file in the Statement's place that
+/// is none, 4 where the system failed.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     if args.schema_only {
         return schema::run(&args.certificate, args.format, out);
+    }
+    if let Some(path) = &args.statement {
+        let output = Output {
+            option: "--statement",
+            path,
+            kind: Kind::Statement,
+        };
+        output.check(std::slice::from_ref(&args.certificate))?;
+        // One of an earlier certificate would pass for this one's where this one fails.
+        output.remove_stale()?;
     }
     let certificate = store::read_certificate(&args.certificate).map_err(store_failure)?;
     let mut notes = Vec::new();

@@ -7,7 +7,7 @@ use ::csv::{ReaderBuilder, StringRecord};
 use super::ImportError;
 use super::content::{Content, is_sha256};
 use super::json::PROTOCOL_FIELDS;
-use super::read::{Input, MAX_LINE};
+use super::read::{Input, MAX_LINE, is_among};
 use super::sample::{ArmLog, Logs, Sample, Score};
 
 /// Column of the case id.
@@ -24,18 +24,22 @@ pub struct Options {
     pub candidate_column: Option<String>,
 }
 
-/// Reads the tables of both arms; both may be the same files.
+/// Reads the tables of both arms; both may be the same files with a column for each arm.
 ///
 /// # Errors
-/// [`ImportError::Input`] with file and line.
+/// [`ImportError::Input`] with file and line, and where both arms are the same column.
 pub fn read(
     native: &[PathBuf],
     candidate: &[PathBuf],
     options: &Options,
 ) -> Result<Logs, ImportError> {
+    let (native_paths, candidate_paths) = (native, candidate);
     let (native, first) = read_arm(native, options.native_column.as_deref(), "native")?;
     let (candidate, second) =
         read_arm(candidate, options.candidate_column.as_deref(), "candidate")?;
+    refuse_shared(native_paths, &first, candidate_paths, &second)?;
+    let last = |columns: &[String]| columns.last().cloned().unwrap_or_default();
+    let (first, second) = (last(&first), last(&second));
     let metric = if first == second {
         format!("column {first}")
     } else {
@@ -50,18 +54,41 @@ pub fn read(
     })
 }
 
-/// The arm, and the column of its outcomes.
+/// Refuses a column of a file that is both arms: native would be compared with itself.
+fn refuse_shared(
+    native: &[PathBuf],
+    native_columns: &[String],
+    candidate: &[PathBuf],
+    candidate_columns: &[String],
+) -> Result<(), ImportError> {
+    for (path, column) in native.iter().zip(native_columns) {
+        let mut others = candidate.iter().zip(candidate_columns);
+        let is_same = |(other, name): (&PathBuf, &String)| {
+            name == column && is_among(path, std::slice::from_ref(other))
+        };
+        if others.any(is_same) {
+            return Err(ImportError::input(
+                path.display().to_string(),
+                format!("column {column} for both arms"),
+                "a column for each: --native-column and --candidate-column",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The arm, and the column of its outcomes in each file.
 fn read_arm(
     paths: &[PathBuf],
     asked: Option<&str>,
     role: &str,
-) -> Result<(ArmLog, String), ImportError> {
+) -> Result<(ArmLog, Vec<String>), ImportError> {
     let mut log = ArmLog::default();
-    let mut used = String::new();
+    let mut used = Vec::new();
     for path in paths {
         let input = Input::read(path)?;
         log.files.push(input.digest());
-        used = read_file(&input, asked, role, &mut log.samples)?;
+        used.push(read_file(&input, asked, role, &mut log.samples)?);
     }
     Ok((log, used))
 }
@@ -72,9 +99,7 @@ fn read_file(
     role: &str,
     samples: &mut Vec<Sample>,
 ) -> Result<String, ImportError> {
-    // A byte order mark would become part of the first column's name.
-    let bytes = input.bytes.strip_prefix(b"\xef\xbb\xbf");
-    let mut reader = ReaderBuilder::new().from_reader(bytes.unwrap_or(&input.bytes));
+    let mut reader = ReaderBuilder::new().from_reader(input.text());
     let header = reader.headers().map_err(refused(input))?.clone();
     let (columns, name) = Columns::find(input, &header, asked, role)?;
     let mut row = StringRecord::new();

@@ -136,7 +136,7 @@ fn read_file(input: &Input, arm: &mut RawArm, epochs: &mut Vec<u32>) -> Result<(
             ),
         ));
     }
-    let log: Log = parse(&input.name, &input.bytes, "an Inspect log in JSON")?;
+    let log: Log = parse(&input.name, input.text(), "an Inspect log in JSON")?;
     if log.status != SUCCESS {
         let why = log.error.as_ref().and_then(message);
         let why = why.map_or(String::new(), |why| format!(" ({why})"));
@@ -193,6 +193,7 @@ fn sample(place: String, found: &LogSample, head: &Head) -> Result<Raw, ImportEr
             place,
         },
         scores,
+        others: BTreeMap::new(),
     })
 }
 

@@ -3,7 +3,6 @@
 //! Newer versions write three structures per row, `doc`, `model_response` and `metric`; older
 //! ones write flat columns, among them `example`, `gold`, `predictions` and `metrics`.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
@@ -13,7 +12,7 @@ use super::content::{Content, value_text};
 use super::json::{first_text, id_text, protocol_digest};
 use super::parquet;
 use super::read::Input;
-use super::sample::{Logs, Raw, RawArm, Sample, Score, choose};
+use super::sample::{Logs, Raw, RawArm, Sample, Score, choose, scores};
 use crate::schema::sha256_hex;
 
 /// Columns of the newer layout.
@@ -99,6 +98,7 @@ fn newer(
     let response = row.get("model_response");
     let output = response.and_then(|response| first_text(response.get("text")?));
     let input = response.and_then(|response| value_text(response.get("input")?));
+    let (scores, others) = scores(fields(row.get("metric")));
     Ok(Raw {
         sample: Sample {
             id: doc.get("id").and_then(id_text),
@@ -109,7 +109,8 @@ fn newer(
             protocol_sha256: protocol_digest([doc.get("specific")]),
             place,
         },
-        scores: scores(row.get("metric")),
+        scores,
+        others,
     })
 }
 
@@ -119,6 +120,7 @@ fn older(place: String, example: &str, row: &Map<String, Value>) -> Result<Raw, 
         _ => chosen(row.get("choices"), row.get("gold_index")),
     };
     let prompt = row.get("full_prompt").and_then(Value::as_str);
+    let (scores, others) = scores(fields(row.get("metrics")));
     Ok(Raw {
         sample: Sample {
             id: None,
@@ -131,7 +133,8 @@ fn older(place: String, example: &str, row: &Map<String, Value>) -> Result<Raw, 
             protocol_sha256: protocol_digest([row.get("specifics")]),
             place,
         },
-        scores: scores(row.get("metrics")),
+        scores,
+        others,
     })
 }
 
@@ -146,11 +149,8 @@ fn chosen(choices: Option<&Value>, index: Option<&Value>) -> Option<String> {
     value_text(&Value::Array(gold)).map(|gold| gold.trim_start().to_owned())
 }
 
-fn scores(metrics: Option<&Value>) -> BTreeMap<String, Score> {
+/// The metrics' fields.
+fn fields(metrics: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> {
     let fields = metrics.and_then(Value::as_object);
-    fields
-        .into_iter()
-        .flatten()
-        .filter_map(|(name, value)| Some((name.clone(), Score::of_value(value)?)))
-        .collect()
+    fields.into_iter().flatten()
 }

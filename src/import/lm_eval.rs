@@ -1,6 +1,6 @@
 //! lm-evaluation-harness: sample logs (`samples_*.jsonl`), one line per document and filter.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::content::{Content, is_sha256, value_text};
 use super::json::{first_text, id_text, kind, parse, protocol_digest, protocol_field};
 use super::read::Input;
-use super::sample::{Logs, Raw, RawArm, Sample, Score, choose};
+use super::sample::{Logs, Raw, RawArm, Sample, Score, choose, scores};
 use super::{ImportError, content};
 
 /// Metric where none is named.
@@ -122,9 +122,14 @@ fn read_file(input: &Input, arm: &mut RawArm, filters: &mut Filters) -> Result<(
         let (place, bytes) = line?;
         let fields: Map<String, Value> = parse(&place, bytes, "a JSON object, one sample a line")?;
         filters.0.push(filter(&place, &fields)?);
+        let metrics = fields
+            .iter()
+            .filter(|(name, _)| !NO_METRIC.contains(&name.as_str()));
+        let (scores, others) = scores(metrics);
         arm.raw.push(Raw {
-            scores: scores(&fields),
             sample: sample(place, &fields)?,
+            scores,
+            others,
         });
     }
     Ok(())
@@ -139,14 +144,6 @@ fn filter(place: &str, fields: &Map<String, Value>) -> Result<String, ImportErro
             Err(ImportError::input(place, found, "text"))
         }
     }
-}
-
-fn scores(fields: &Map<String, Value>) -> BTreeMap<String, Score> {
-    fields
-        .iter()
-        .filter(|(name, _)| !NO_METRIC.contains(&name.as_str()))
-        .filter_map(|(name, value)| Some((name.clone(), Score::of_value(value)?)))
-        .collect()
 }
 
 fn sample(place: String, fields: &Map<String, Value>) -> Result<Sample, ImportError> {

@@ -25,5 +25,6 @@ mod tests;
 pub use content::Content;
 pub use error::ImportError;
 pub use pair::{Case, Paired, pair};
+pub use read::refuse_shared;
 pub use sample::{ArmLog, Logs, Sample, Score};
 pub use write::{ImportPlan, write};

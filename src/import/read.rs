@@ -13,6 +13,28 @@ pub(super) const MAX_FILE: u64 = 2 << 30;
 /// Longest line of JSON lines, in bytes.
 pub(super) const MAX_LINE: usize = 64 << 20;
 
+/// Refuses a file that is given for both arms: native would be compared with itself.
+///
+/// # Errors
+/// [`ImportError::Input`] with the file.
+pub fn refuse_shared(native: &[PathBuf], candidate: &[PathBuf]) -> Result<(), ImportError> {
+    match native.iter().find(|path| is_among(path, candidate)) {
+        None => Ok(()),
+        Some(path) => Err(ImportError::input(
+            path.display().to_string(),
+            "a file of both --native and --candidate",
+            "files of its own for each arm",
+        )),
+    }
+}
+
+/// Whether one of `others` is the same file as `path`.
+pub(super) fn is_among(path: &Path, others: &[PathBuf]) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    let own = real(path);
+    own.is_some() && others.iter().any(|other| real(other) == own)
+}
+
 /// A file in memory.
 pub(super) struct Input {
     /// The file.
@@ -46,6 +68,12 @@ impl Input {
         })
     }
 
+    /// Contents without a byte order mark: it is no part of the text.
+    pub fn text(&self) -> &[u8] {
+        let text = self.bytes.strip_prefix(b"\xef\xbb\xbf");
+        text.unwrap_or(&self.bytes)
+    }
+
     /// Name and digest.
     pub fn digest(&self) -> FileDigest {
         FileDigest {
@@ -59,7 +87,7 @@ impl Input {
     /// # Errors
     /// [`ImportError::Input`] for a line above [`MAX_LINE`], as an item.
     pub fn lines(&self) -> impl Iterator<Item = Result<(String, &[u8]), ImportError>> {
-        let lines = self.bytes.split(|&byte| byte == b'\n').enumerate();
+        let lines = self.text().split(|&byte| byte == b'\n').enumerate();
         lines
             .filter(|(_, line)| !line.trim_ascii().is_empty())
             .map(|(at, line)| {

@@ -83,6 +83,35 @@ pub(super) struct Raw {
     pub sample: Sample,
     /// What each metric says.
     pub scores: BTreeMap<String, Score>,
+    /// What fields hold that may be no metric, e.g. text.
+    pub others: BTreeMap<String, &'static str>,
+}
+
+impl Raw {
+    /// What `metric` says.
+    fn score(&self, metric: &str) -> Result<Score, ImportError> {
+        if let Some(score) = self.scores.get(metric) {
+            return Ok(score.clone());
+        }
+        let refused = |found: String, expected: &str| {
+            Err(ImportError::input(&self.sample.place, found, expected))
+        };
+        if let Some(kind) = self.others.get(metric) {
+            return refused(
+                format!("metric `{metric}`: {kind}"),
+                "a number, true or false",
+            );
+        }
+        let names: Vec<&str> = self.scores.keys().map(String::as_str).collect();
+        let names = match names.as_slice() {
+            [] => "none".to_owned(),
+            names => names.join(", "),
+        };
+        refused(
+            format!("no metric `{metric}`; numeric fields: {names}"),
+            "the metric that --metric names",
+        )
+    }
 }
 
 /// The files of one arm before the metric is chosen.
@@ -127,19 +156,32 @@ impl RawArm {
     /// [`ImportError::Input`] where a sample lacks the metric, with those that it has.
     pub fn select(self, metric: &str) -> Result<ArmLog, ImportError> {
         let RawArm { mut log, raw } = self;
-        for Raw { mut sample, scores } in raw {
-            if !matches!(sample.score, Score::Errored(_)) {
-                sample.score = scores.get(metric).cloned().ok_or_else(|| {
-                    let names: Vec<&str> = scores.keys().map(String::as_str).collect();
-                    let found =
-                        format!("no metric `{metric}`; numeric fields: {}", names.join(", "));
-                    ImportError::input(&sample.place, found, "the metric that --metric names")
-                })?;
+        for mut raw in raw {
+            if !matches!(raw.sample.score, Score::Errored(_)) {
+                raw.sample.score = raw.score(metric)?;
             }
-            log.samples.push(sample);
+            log.samples.push(raw.sample);
         }
         Ok(log)
     }
+}
+
+/// Numbers among `fields` as scores, and what the others hold.
+pub(super) fn scores<'a>(
+    fields: impl IntoIterator<Item = (&'a String, &'a Value)>,
+) -> (BTreeMap<String, Score>, BTreeMap<String, &'static str>) {
+    let (mut scores, mut others) = (BTreeMap::new(), BTreeMap::new());
+    for (name, value) in fields {
+        match Score::of_value(value) {
+            Some(score) => {
+                scores.insert(name.clone(), score);
+            }
+            None => {
+                others.insert(name.clone(), json::kind(value));
+            }
+        }
+    }
+    (scores, others)
 }
 
 impl Score {

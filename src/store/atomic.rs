@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::StoreError;
-use super::file::{Disk, SystemDisk, write_synced};
+use super::file::{Disk, SystemDisk, write_synced, write_whole};
+use super::target::Target;
 
 /// Writes `value` as indented JSON to `path`, atomically: after a crash at any moment the file
 /// holds the old document or the new one. The bytes depend on `value` alone.
@@ -21,10 +22,11 @@ where
     replace(&SystemDisk, path, &document(path, value)?)
 }
 
-/// Writes `bytes` to `path`, atomically, as [`write_json_atomic`] does.
+/// Writes `bytes` to `path`, atomically, as [`write_json_atomic`] does. A symbolic link stays, and
+/// what it leads to is replaced; pipes and devices are written to.
 ///
 /// # Errors
-/// [`StoreError::Io`]; the file is as before then.
+/// [`StoreError::Folder`]; [`StoreError::Io`]; the file is as before then.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     replace(&SystemDisk, path, bytes)
 }
@@ -60,8 +62,20 @@ pub(super) fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Writes a temporary file in the same directory, syncs, renames, syncs the directory.
+/// Replaces the file that `path` leads to; what is there and no file is written to.
 pub(super) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    match Target::of(path)? {
+        Target::File(file) => replace_file(disk, &file, bytes),
+        // Nothing to sync: what a pipe or a terminal takes is gone.
+        Target::Stream => disk
+            .open(path)
+            .and_then(|mut stream| write_whole(stream.as_mut(), bytes))
+            .map_err(StoreError::io(path, "write")),
+    }
+}
+
+/// Writes a temporary file in the same directory, syncs, renames, syncs the directory.
+fn replace_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let temporary = temporary(path);
     let written = disk
         .create(&temporary)
@@ -152,10 +166,64 @@ mod tests {
         let path = root.path().join("c.json");
         fs::create_dir(&path).unwrap();
         let error = write_atomic(&path, b"text").unwrap_err();
+        assert!(!error.is_system());
         assert!(
-            error.to_string().contains("c.json: cannot rename"),
+            error
+                .to_string()
+                .ends_with("c.json: found a folder, expected a file or none"),
             "{error}"
         );
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_stay_and_what_they_lead_to_is_replaced_in_its_own_folder() {
+        use std::os::unix::fs::{MetadataExt, symlink};
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        fs::create_dir(at("far")).unwrap();
+        symlink("far/file", at("link")).unwrap();
+        symlink(at("link"), at("far/again")).unwrap();
+        // Where the links lead nowhere, where they lead to a file, and through two of them.
+        for (name, text) in [("link", "one"), ("link", "two"), ("far/again", "three")] {
+            let before = fs::metadata(at("far/file")).ok().map(|found| found.ino());
+            let reader = fs::File::open(at("far/file")).ok();
+            write_atomic(&at(name), text.as_bytes()).unwrap();
+            assert_eq!(fs::read(at("far/file")).unwrap(), text.as_bytes());
+            let after = fs::metadata(at("far/file")).unwrap().ino();
+            assert_ne!(before, Some(after), "replaced, not written over");
+            drop(reader);
+            assert!(at("link").is_symlink() && at("far/again").is_symlink());
+        }
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(at("far")).unwrap().count(), 2);
+        symlink("far", at("folder")).unwrap();
+        let error = write_atomic(&at("folder"), b"text").unwrap_err();
+        assert!(matches!(error, StoreError::Folder { .. }), "{error}");
+        symlink("round", at("round")).unwrap();
+        let error = write_atomic(&at("round"), b"text").unwrap_err();
+        assert!(error.to_string().contains("round: cannot "), "{error}");
+        assert!(at("round").is_symlink());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_is_written_to_and_stays() {
+        use std::io::Read;
+        use std::os::unix::fs::FileTypeExt;
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        // Both ends: no call waits for the other one.
+        let both = fs::OpenOptions::new().read(true).write(true).open(&path);
+        let mut both = both.unwrap();
+        write_atomic(&path, b"text").unwrap();
+        let mut found = [0; 4];
+        both.read_exact(&mut found).unwrap();
+        assert_eq!(&found, b"text");
+        assert!(fs::metadata(&path).unwrap().file_type().is_fifo());
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
     }
 

@@ -19,6 +19,12 @@ pub enum StoreError {
         /// Cause.
         source: io::Error,
     },
+    /// A folder where a file is to be written.
+    #[error("{path}: found a folder, expected a file or none")]
+    Folder {
+        /// Folder.
+        path: PathBuf,
+    },
     /// Another process writes to the run.
     #[error("{lock}: held by another process that writes to this run; one writer at a time")]
     Locked {

@@ -126,6 +126,11 @@ impl Disk for FaultyDisk {
             .map(|file| self.file(file))
     }
 
+    fn open(&self, path: &Path) -> io::Result<Box<dyn RunFile>> {
+        self.call(|| SystemDisk.open(path))
+            .map(|file| self.file(file))
+    }
+
     fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
         self.call(|| SystemDisk.cut(path, length))
     }

@@ -14,6 +14,9 @@ pub(crate) trait Disk: Debug + Send + Sync {
     /// Opens or creates a file to be written at its end.
     fn append(&self, path: &Path) -> io::Result<Box<dyn RunFile>>;
 
+    /// Opens what is there, a pipe or a device, to be written to.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn RunFile>>;
+
     /// Cuts a file to `length` bytes and returns when the cut is on the disk.
     fn cut(&self, path: &Path, length: u64) -> io::Result<()>;
 
@@ -41,6 +44,13 @@ impl Disk for SystemDisk {
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn RunFile>> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Box::new(file))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn RunFile>> {
+        // A descriptor under /proc may stand for a file with text in it: that stays.
+        let appends = fs::metadata(path)?.is_file();
+        let file = OpenOptions::new().write(true).append(appends).open(path)?;
         Ok(Box::new(file))
     }
 

@@ -21,6 +21,7 @@ mod resume;
 mod run;
 #[cfg(test)]
 pub(crate) mod samples;
+mod target;
 
 pub use atomic::{write_atomic, write_json_atomic};
 pub use document::{read_certificate, read_limited, read_tree};
@@ -36,3 +37,4 @@ pub use run::{
     AttemptLog, CALIBRATION_FILE, LOCK_FILE, MANIFEST_FILE, PANELS_DIR, RunDir, StoredRecords,
     resources_path, start_path,
 };
+pub use target::Target;

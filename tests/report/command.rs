@@ -36,7 +36,8 @@ fn what_cannot_be_shown_is_refused() {
     let done = kvassay(&["report", run_text, "--out", absent.to_str().unwrap()]);
     assert_eq!(done.code, 2, "{}", done.err);
     assert!(
-        done.err.contains("nowhere/page.html: cannot write"),
+        done.err
+            .contains("nowhere/page.html: found no folder to hold it"),
         "{}",
         done.err
     );

@@ -2,8 +2,8 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -15,6 +15,7 @@ use crate::store;
 
 use super::super::exit::message;
 use super::super::{Failure, qualify, shell};
+use super::file::{Kind, Output};
 
 /// Where GitHub Actions takes the Markdown of a step from.
 const STEP_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
@@ -77,44 +78,35 @@ impl FromStr for Target {
 }
 
 impl SummaryArgs {
-    /// Refuses files whose folder does not exist and files that hold anything but an earlier report,
-    /// before anything runs, and removes earlier reports: whoever finds one after a failure must not
-    /// take it for this run's.
+    /// Refuses what cannot be written or would be lost, before anything runs, and removes earlier
+    /// reports: whoever finds one after a failure must not take it for this run's.
     ///
     /// # Errors
     /// Exit 2.
     pub fn check(&self, read: &[PathBuf]) -> Result<(), Failure> {
-        for Target { path, .. } in &self.write {
-            let folder = match path.parent() {
-                Some(folder) if !folder.as_os_str().is_empty() => folder,
-                _ => Path::new("."),
+        let targets = self.write.iter();
+        let outputs: Vec<Output<'_>> = targets
+            .map(|target| Output {
+                option: "--write",
+                path: &target.path,
+                kind: Kind::Report,
+            })
+            .collect();
+        let mut taken: Vec<(PathBuf, &Path)> = Vec::new();
+        for output in &outputs {
+            let Some(file) = output.check(read)? else {
+                continue;
             };
-            if !folder.is_dir() || path.is_dir() {
+            if let Some((_, other)) = taken.iter().find(|(other, _)| *other == file) {
                 return Err(Failure::input(anyhow!(
-                    "--write {}: expected a file in a folder that exists",
-                    path.display()
+                    "--write {}: found the file of --write {}, expected a file for each",
+                    output.path.display(),
+                    other.display()
                 )));
             }
-            if read.iter().any(|other| is_same(other, path)) {
-                return Err(Failure::input(anyhow!(
-                    "--write {}: found a file that this command reads, expected another one",
-                    path.display()
-                )));
-            }
-            if !is_replaceable(path).map_err(|error| {
-                let context = format!("--write {}: cannot be read", path.display());
-                Failure::input(anyhow::Error::new(error).context(context))
-            })? {
-                return Err(Failure::input(anyhow!(
-                    "--write {}: found a file that is no report of this tool, expected none, or an \
-                     earlier report",
-                    path.display()
-                )));
-            }
+            taken.push((file, output.path));
         }
-        self.write
-            .iter()
-            .try_for_each(|target| remove_stale(&target.path))
+        outputs.iter().try_for_each(Output::remove_stale)
     }
 
     /// Prints the summary, writes the files, and appends to GitHub's step summary.
@@ -162,42 +154,6 @@ impl SummaryFormat {
             SummaryFormat::Github => report::write_annotations(summary, out),
         }
     }
-}
-
-fn is_same(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().ok();
-    real(one).is_some_and(|one| Some(one) == real(other))
-}
-
-/// Whether nothing is lost with a file: there is none, it is empty, or an earlier report.
-fn is_replaceable(path: &Path) -> io::Result<bool> {
-    if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
-        return Ok(true);
-    }
-    let mut start = Vec::new();
-    fs::File::open(path)?.take(4096).read_to_end(&mut start)?;
-    let start = String::from_utf8_lossy(&start);
-    let is_json = start.contains(&format!("\"schema\": \"{}\"", report::SUMMARY_SCHEMA));
-    let is_xml = start.starts_with("<?xml") && start.contains("<testsuites name=\"kvassay ");
-    let is_text = start.starts_with("protocol ") && start.contains(", worker ");
-    let is_annotation = start.starts_with("::") && start.contains("title=kvassay");
-    let is_markdown = start.starts_with("## kvassay: ");
-    Ok(start.is_empty() || is_json || is_xml || is_text || is_annotation || is_markdown)
-}
-
-/// Removes a regular file; devices and links stay. What may be removed may be replaced.
-fn remove_stale(path: &Path) -> Result<(), Failure> {
-    if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
-        return Ok(());
-    }
-    fs::remove_file(path)
-        .with_context(|| {
-            format!(
-                "--write {}: found a file that cannot be replaced",
-                path.display()
-            )
-        })
-        .map_err(Failure::input)
 }
 
 fn step_summary(value: Option<OsString>) -> Option<PathBuf> {

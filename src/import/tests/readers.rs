@@ -300,3 +300,53 @@ fn the_question_of_a_document_is_all_but_its_answers() {
         (None, "0".repeat(64))
     );
 }
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_any_text() {
+    let folder = Folder::new();
+    let marked = |text: &[u8]| [b"\xef\xbb\xbf", text].concat();
+    let text = lines(&[line(0, "a", json!(1)), line(1, "b", json!(0))]);
+    let plain = folder.lm_eval(text.as_bytes(), text.as_bytes()).unwrap();
+    let found = folder.lm_eval(&marked(text.as_bytes()), text.as_bytes());
+    assert_eq!(found.unwrap().native.samples, plain.native.samples);
+    // At the start of a file only.
+    let second = marked(lines(&[line(2, "c", json!(1))]).as_bytes());
+    let error = folder.lm_eval(&[text.as_bytes(), &second].concat(), text.as_bytes());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("native.jsonl:3: found "), "{error}");
+    let sample = json!({"id": "a", "epoch": 1, "input": "q", "target": "7",
+                        "scores": {"match": {"value": "C"}}});
+    let log = json!({"status": "success", "eval": {}, "samples": [sample]}).to_string();
+    let files = folder.file("log.json", marked(log.as_bytes()));
+    let logs = inspect::read(&files, &files, &inspect::Options::default()).unwrap();
+    assert_eq!(logs.native.samples.len(), 1);
+    let table = "\u{feff}case,correct\na,1\n";
+    let logs = folder.csv(table, "case,correct\na,1\n").unwrap();
+    assert_eq!(logs.native.samples.len(), 1);
+}
+
+#[test]
+fn a_metric_that_is_no_number_is_called_what_it_is() {
+    let folder = Folder::new();
+    let good = lines(&[line(0, "a", json!(1))]);
+    for (value, found) in [
+        (json!("1"), "metric `exact_match`: text"),
+        (json!([1]), "metric `exact_match`: a list"),
+    ] {
+        let text = lines(&[line(0, "a", value)]);
+        let error = folder.lm_eval(text.as_bytes(), good.as_bytes());
+        let error = error.unwrap_err().to_string();
+        let expected = format!("native.jsonl:1: found {found}, expected a number, true or false");
+        assert!(error.ends_with(&expected), "{error}");
+    }
+    let text = good.replace(",\"exact_match\":1", "");
+    let error = folder.lm_eval(text.as_bytes(), good.as_bytes());
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.ends_with(
+            "native.jsonl:1: found no metric `exact_match`; numeric fields: none, expected the \
+             metric that --metric names"
+        ),
+        "{error}"
+    );
+}
