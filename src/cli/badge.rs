@@ -49,8 +49,8 @@ impl Objective {
 /// Draws the badge of a certificate that follows from its own figures: exit 0 whatever it holds.
 ///
 /// # Errors
-/// Exit 2 for a certificate that cannot be read and for a file there that is no badge, 5 for one that contradicts itself, 4 where the
-/// file cannot be written.
+/// Exit 2 for a certificate that cannot be read and for a file in the badge's place that is none, 5 for
+/// a certificate that contradicts itself, 4 where the file cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     if let Some(path) = &args.out {
         let output = Output {
