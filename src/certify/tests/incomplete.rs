@@ -287,7 +287,7 @@ fn evidence_of_something_else_has_no_certificate() {
                 let task = e.panels["nll-1k"].cases[0].task.clone();
                 e.panels.get_mut("math").unwrap().cases[1].task = task;
             },
-            "panel math, case math-0001: found Nll",
+            "panel math, case math-0001: found {\"kind\":\"nll\"",
         ),
         (
             |e| e.panels.get_mut("math").unwrap().header.parser = "other/9".to_owned(),
