@@ -337,7 +337,8 @@ fn runs_without_their_report_are_descriptive_and_mixed_ones_refused() {
     place.write("run/run.json", &manifest.replace("\"import\"", "\"cpu\""));
     let done = place.run("certify run");
     assert_eq!(done.code, 2);
-    assert!(done.err.contains("found Imported"), "{}", done.err);
+    let found = r#"found {"kind":"imported"}"#;
+    assert!(done.err.contains(found), "{}", done.err);
 }
 
 #[test]
