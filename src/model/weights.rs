@@ -50,12 +50,11 @@ pub trait WeightSource {
 /// type, norms and biases in f32.
 pub fn weight_bytes(config: &ModelConfig, weights: &dyn WeightSource) -> u64 {
     let bytes = |(name, shape): (String, Vec<usize>)| {
-        let elements: u64 = shape.iter().map(|&side| side as u64).product();
         let element = match shape.len() {
             1 => 4,
             _ => weights.element_bytes(&name),
         };
-        elements.saturating_mul(element)
+        elements(&shape).saturating_mul(element)
     };
     let tensors = expected(config).into_iter();
     tensors.map(bytes).fold(0, u64::saturating_add)
@@ -63,11 +62,13 @@ pub fn weight_bytes(config: &ModelConfig, weights: &dyn WeightSource) -> u64 {
 
 /// Numbers of all tensors of a model.
 pub fn parameters(config: &ModelConfig) -> u64 {
-    let count = |(_, shape): (String, Vec<usize>)| -> u64 {
-        shape.iter().map(|&side| side as u64).product()
-    };
     let tensors = expected(config).into_iter();
-    tensors.map(count).fold(0, u64::saturating_add)
+    let counts = tensors.map(|(_, shape)| elements(&shape));
+    counts.fold(0, u64::saturating_add)
+}
+
+fn elements(shape: &[usize]) -> u64 {
+    shape.iter().map(|&side| side as u64).product()
 }
 
 /// What is wrong with a model's files.

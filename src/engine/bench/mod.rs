@@ -22,7 +22,9 @@ use crate::model::{Decoder, LoadError, ModelConfig, NoiseWeights};
 use crate::recipe::Recipe;
 use crate::schema::{LayerAbsmax, ModelIdentity, WorkerIdentity};
 
-use super::local::{LocalEngine, LocalIdentity, LocalSettings, TokenText, check_cpu_memory};
+use super::local::{
+    LocalEngine, LocalIdentity, LocalSettings, TokenText, check_cpu_memory, check_recipe,
+};
 use super::{Engine, EngineError};
 use floor::Costs;
 use observers::{Silent, Unstopped};
@@ -168,10 +170,8 @@ pub fn run<B: Timed>(
             });
         }
     }
-    let head_dims = settings.config.stored_head_dims();
     for recipe in &settings.recipes {
-        let fits = recipe.check(&head_dims);
-        fits.map_err(|e| EngineError::Unsupported(format!("recipe {}: {e}", recipe.name)))?;
+        check_recipe(&settings.config, recipe)?;
     }
     if kind == "cpu" {
         check_cpu_memory(&settings.config)?;
@@ -187,12 +187,13 @@ pub fn run<B: Timed>(
     let ground = ground(&backend, worker.clone(), settings.sizes)?;
     sink.ground(&ground);
     let mut bench = Bench::load(settings, backend, worker, ground.rates, opened)?;
-    // What this device cannot store is known before anything is timed.
-    for recipe in &settings.recipes {
-        bench.engine.supports(recipe)?;
-    }
     for &work in settings.works.iter().filter(|work| !work.has_recipe()) {
         sink.measured(&bench.once(work)?);
+    }
+    // What this device cannot store is known before any recipe is timed, and after the start is: a
+    // cache that was tried would be part of it.
+    for recipe in &settings.recipes {
+        bench.engine.supports(recipe)?;
     }
     for recipe in &settings.recipes {
         let absmax = bench.absmax(recipe)?;

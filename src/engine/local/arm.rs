@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, BackendError, CacheLayout};
 use crate::engine::{BatchLayout, EngineError};
-use crate::model::Decoder;
+use crate::model::{Decoder, ModelConfig};
 use crate::recipe::Recipe;
 use crate::schema::LayerAbsmax;
 
@@ -29,11 +29,8 @@ impl<B: Backend> Arm<B> {
         absmax: Option<Vec<LayerAbsmax>>,
         layout: BatchLayout,
     ) -> Result<Self, EngineError> {
-        let head_dims = decoder.config().stored_head_dims();
-        let layers = head_dims.len();
-        recipe
-            .check(&head_dims)
-            .map_err(|e| EngineError::Unsupported(format!("recipe {}: {e}", recipe.name)))?;
+        check_recipe(decoder.config(), &recipe)?;
+        let layers = decoder.config().layers.len();
         let scales = absmax.as_ref().map_or(0, Vec::len);
         if recipe.needs_calibration() && scales != layers {
             return Err(EngineError::Worker(format!(
@@ -111,6 +108,19 @@ impl<B: Backend> Arm<B> {
             absmax: self.absmax.clone(),
         }
     }
+}
+
+/// Whether `recipe` fits a model's layers and heads, whatever the backend.
+///
+/// # Errors
+/// [`EngineError::Unsupported`] names the recipe.
+pub(in crate::engine) fn check_recipe(
+    config: &ModelConfig,
+    recipe: &Recipe,
+) -> Result<(), EngineError> {
+    recipe
+        .check(&config.stored_head_dims())
+        .map_err(|e| EngineError::Unsupported(format!("recipe {}: {e}", recipe.name)))
 }
 
 /// Asks the backend whether it would build a cache for `recipe`, on a very small one.

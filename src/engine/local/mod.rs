@@ -27,6 +27,7 @@ use super::{
     ArmSetup, BatchLayout, CaseError, Engine, EngineError, GenerateObserver, GenerateRequest,
     Observer, ScoreObserver, ScoreRequest, Watch,
 };
+pub(super) use arm::check_recipe;
 pub(super) use open::check_cpu_memory;
 
 use arm::Arm;

@@ -254,21 +254,21 @@ impl Section<'_> {
     }
 
     fn unsupported(&self, name: &str) -> ModelError {
-        let value = self
-            .fields
-            .get(name)
-            .map_or_else(|| "nothing".to_owned(), short);
-        ModelError::unsupported(self.path, format!("{}.{name} = {value}", self.place))
+        ModelError::unsupported(self.path, self.setting(name))
     }
 
     /// The same, with the values that are applied.
     fn unsupported_beside(&self, name: &str, supported: &str) -> ModelError {
-        match self.unsupported(name) {
-            ModelError::Unsupported { path, what } => {
-                ModelError::unsupported(path, format!("{what} (supported: {supported})"))
-            }
-            other => other,
-        }
+        let what = format!("{} (supported: {supported})", self.setting(name));
+        ModelError::unsupported(self.path, what)
+    }
+
+    fn setting(&self, name: &str) -> String {
+        let value = self
+            .fields
+            .get(name)
+            .map_or_else(|| "nothing".to_owned(), short);
+        format!("{}.{name} = {value}", self.place)
     }
 
     fn wrong(&self, name: &str, found: impl fmt::Display, expected: &str) -> ModelError {
