@@ -154,6 +154,19 @@ fn oracle_agrees_with_an_unmodified_forward_pass() {
     }
 }
 
+/// The worker's own arithmetic, with nothing rounded on either side: no family is off by more than f32 is.
+#[test]
+fn cpu_agrees_with_an_unmodified_forward_pass() {
+    for name in models() {
+        let expected = fixture::expected(name);
+        let backend = CpuBackend::unrounded();
+        let found = logits(&fixture::folder(name), &expected, backend, 97);
+        let found = difference(&found, &expected.logits);
+        println!("{name}: {:.1e} {:.1e}", found.largest, found.typical);
+        assert!(found.largest < 1e-5, "{name}: {:e}", found.largest);
+    }
+}
+
 /// Both sides round keys and values to the native cache format. Where a key differs in its last
 /// f32 bit, the two sides may round it to neighbours, a step of 2^-11 (2^-8 in BF16): the largest
 /// difference is that of the token whose attention hangs on such a key. Recurrent layers round every

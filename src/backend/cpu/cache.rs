@@ -26,7 +26,7 @@ use pulp::Simd;
 use rayon::prelude::*;
 
 use super::recurrent::States;
-
+use super::worker::Precision;
 use crate::backend::pages::{GivenBack, Pages};
 pub use crate::backend::storage::Side;
 use crate::backend::storage::{self, Storage};
@@ -71,7 +71,11 @@ impl CpuCache {
     /// # Errors
     /// [`BackendError::Unsupported`] names what the recipe asks for and this worker lacks, or
     /// which calibration it misses.
-    pub fn new(layout: &CacheLayout, ledger: &Arc<Ledger>) -> Result<Self, BackendError> {
+    pub fn new(
+        layout: &CacheLayout,
+        precision: Precision,
+        ledger: &Arc<Ledger>,
+    ) -> Result<Self, BackendError> {
         let layers = storage::of_layers(layout)?;
         let sink = Sink::new(layout, &layers);
         let kept = Pages::new(layout);
@@ -82,11 +86,11 @@ impl CpuCache {
         }
         let pools = kept.kinds().iter().map(|kind| {
             let of_layer = |&layer: &usize| (PlaneShape::of(&layout.layers[layer]), layers[layer]);
-            Pool::new(kind.layers.iter().map(of_layer).collect())
+            Pool::new(kind.layers.iter().map(of_layer).collect(), precision)
         });
         let pools = pools.collect();
         let mut cache = CpuCache {
-            states: States::new(layout, ledger),
+            states: States::new(layout, precision, ledger),
             shapes: layout.layers.clone(),
             layers,
             queries: storage::queries_of_layers(layout),

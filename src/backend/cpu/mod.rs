@@ -108,7 +108,7 @@ impl Backend for CpuBackend {
     }
 
     fn cache(&self, layout: &CacheLayout) -> Result<CpuCache, BackendError> {
-        CpuCache::new(layout, &self.ledger)
+        CpuCache::new(layout, self.precision, &self.ledger)
     }
 
     fn embed(&self, table: &CpuWeight, ids: &[u32], x: &mut CpuTensor) -> Result<(), BackendError> {

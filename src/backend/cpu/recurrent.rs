@@ -4,27 +4,27 @@
 //! no other row, so vectors run along keys.
 
 mod heads;
+mod inputs;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use half::{bf16, f16};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::CpuBackend;
 use super::exp::{sigmoid, silu};
 use super::rowwise::{sum_of_squares, vectorised};
+use super::worker::Precision;
 use crate::backend::{
     BackendError, CacheLayout, CacheRow, DeltaRule, Held, LENGTH_EPSILON, Ledger, Purpose,
     RecurrentLayer,
 };
-use crate::recipe::NativeDtype;
 use heads::Pass;
+use inputs::Inputs;
 
 /// States of all slots.
 pub struct States {
-    native: NativeDtype,
     layers: Vec<Option<LayerStates>>,
     _held: Held,
 }
@@ -35,24 +35,31 @@ struct LayerStates {
     /// `[slots][value_heads][value_dim][key_dim]`.
     matrices: Vec<f32>,
     /// `[slots][kernel - 1][channels]`, the oldest first.
-    inputs: Vec<u16>,
+    inputs: Inputs,
 }
 
 impl States {
     /// Room for the states of all slots, entered in `ledger`.
-    pub fn new(layout: &CacheLayout, ledger: &Arc<Ledger>) -> Self {
+    pub fn new(layout: &CacheLayout, precision: Precision, ledger: &Arc<Ledger>) -> Self {
         let recurrent = layout.layers.iter().map(|layer| layer.recurrent);
-        let bytes = recurrent.clone().flatten().flat_map(|shape| shape.bytes());
-        let bytes = layout.slots as u64 * bytes.sum::<u64>();
+        let of_layer = |shape: RecurrentLayer| {
+            let inputs = Inputs::element_bytes(precision) * shape.input_elements() as u64;
+            4 * shape.matrix_elements() as u64 + inputs
+        };
+        let of_slot: u64 = recurrent.clone().flatten().map(of_layer).sum();
+        let bytes = layout.slots as u64 * of_slot;
         let layers = recurrent.map(|shape| {
             shape.map(|shape| LayerStates {
                 shape,
                 matrices: vec![0.0; layout.slots * shape.matrix_elements()],
-                inputs: vec![0; layout.slots * shape.input_elements()],
+                inputs: Inputs::new(
+                    layout.native,
+                    precision,
+                    layout.slots * shape.input_elements(),
+                ),
             })
         });
         States {
-            native: layout.native,
             layers: layers.collect(),
             _held: Held::new(ledger, Purpose::States, bytes),
         }
@@ -75,7 +82,6 @@ impl States {
         (layer, rows): (usize, &[CacheRow]),
         [packed, y, out]: [&mut [f32]; 3],
     ) -> Result<(), BackendError> {
-        let native = self.native;
         let Some(LayerStates {
             shape,
             matrices,
@@ -85,11 +91,11 @@ impl States {
             panic!("layer {layer} is recurrent");
         };
         let shape = *shape;
-        round_inputs(native, shape, layer, packed)?;
+        round_inputs(inputs, shape, layer, packed)?;
         let runs = runs(rows);
         let filter = (shape, rule.convolution.as_slice());
-        convolve(arch, filter, &runs, packed, (native, inputs), y);
-        keep_inputs(native, shape, &runs, packed, inputs);
+        convolve(arch, filter, &runs, packed, inputs, y);
+        keep_inputs(shape, &runs, packed, inputs);
         let pass = Pass {
             arch,
             shape,
@@ -136,9 +142,9 @@ fn runs(rows: &[CacheRow]) -> Vec<Run> {
     runs
 }
 
-/// Rounds what is convolved to the native format.
+/// Rounds what is convolved as it is kept.
 fn round_inputs(
-    native: NativeDtype,
+    kept: &Inputs,
     shape: RecurrentLayer,
     layer: usize,
     packed: &mut [f32],
@@ -146,18 +152,19 @@ fn round_inputs(
     let rows = packed.par_chunks_exact_mut(shape.projected()).enumerate();
     let failures = rows.filter_map(|(row, packed)| {
         let inputs = &mut packed[..shape.channels()];
-        let found = inputs.iter().copied().enumerate().find_map(|(i, x)| {
-            let rounded = widen(native, narrow(native, x));
-            (!rounded.is_finite()).then_some((i, x))
-        });
+        let found = inputs
+            .iter()
+            .copied()
+            .enumerate()
+            .find_map(|(i, x)| (!kept.round(x).is_finite()).then_some((i, x)));
         for x in inputs.iter_mut() {
-            *x = widen(native, narrow(native, *x));
+            *x = kept.round(*x);
         }
         let (element, x) = found?;
         let what = format!(
             "layer {layer}, input {element} of the convolution: found {x}, expected a number that \
              {} holds",
-            native.name()
+            kept.format()
         );
         Some(BackendError::NotFinite { row, what })
     });
@@ -169,27 +176,13 @@ fn round_inputs(
     first.map_or(Ok(()), Err)
 }
 
-fn narrow(native: NativeDtype, x: f32) -> u16 {
-    match native {
-        NativeDtype::F16 => f16::from_f32(x).to_bits(),
-        NativeDtype::Bf16 => bf16::from_f32(x).to_bits(),
-    }
-}
-
-fn widen(native: NativeDtype, bits: u16) -> f32 {
-    match native {
-        NativeDtype::F16 => f16::from_bits(bits).to_f32(),
-        NativeDtype::Bf16 => bf16::from_bits(bits).to_f32(),
-    }
-}
-
 /// Writes the convolved queries, keys and values of all rows to `y`.
 fn convolve(
     arch: Arch,
     (shape, factors): (RecurrentLayer, &[f32]),
     runs: &[Run],
     packed: &[f32],
-    (native, kept): (NativeDtype, &[u16]),
+    kept: &Inputs,
     y: &mut [f32],
 ) {
     let (channels, taps) = (shape.channels(), shape.kernel);
@@ -201,7 +194,7 @@ fn convolve(
         || vec![0.0; channels],
         |earlier, (row, y)| {
             let run = run_of[row];
-            let kept = &kept[run.slot * shape.input_elements()..][..shape.input_elements()];
+            let first = run.slot * shape.input_elements();
             y.fill(0.0);
             for (tap, factors) in factors.chunks_exact(channels).enumerate() {
                 let (back, at) = (taps - 1 - tap, row - run.first);
@@ -211,10 +204,7 @@ fn convolve(
                 let x = if at >= back {
                     &packed[(row - back) * shape.projected()..][..channels]
                 } else {
-                    let kept = &kept[(taps - 1 + at - back) * channels..][..channels];
-                    for (x, &kept) in earlier.iter_mut().zip(kept) {
-                        *x = widen(native, kept);
-                    }
+                    kept.read(first + (taps - 1 + at - back) * channels, earlier);
                     &earlier[..]
                 };
                 vectorised!(arch, |y: &'a mut [f32],
@@ -244,24 +234,16 @@ fn convolve(
 }
 
 /// Keeps the last inputs of every run.
-fn keep_inputs(
-    native: NativeDtype,
-    shape: RecurrentLayer,
-    runs: &[Run],
-    packed: &[f32],
-    kept: &mut [u16],
-) {
+fn keep_inputs(shape: RecurrentLayer, runs: &[Run], packed: &[f32], kept: &mut Inputs) {
     let (channels, most) = (shape.channels(), shape.kernel - 1);
     for run in runs {
-        let kept = &mut kept[run.slot * shape.input_elements()..][..shape.input_elements()];
+        let first = run.slot * shape.input_elements();
         let fresh = run.count.min(most);
-        kept.copy_within(fresh * channels.., 0);
-        let lines = kept[(most - fresh) * channels..].chunks_exact_mut(channels);
-        for (row, line) in (run.first + run.count - fresh..).zip(lines) {
+        kept.shift(first + fresh * channels..first + most * channels, first);
+        for line in most - fresh..most {
+            let row = run.first + run.count - (most - line);
             let x = &packed[row * shape.projected()..][..channels];
-            for (kept, &x) in line.iter_mut().zip(x) {
-                *kept = narrow(native, x);
-            }
+            kept.write(first + line * channels, x);
         }
     }
 }

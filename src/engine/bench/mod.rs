@@ -2,7 +2,7 @@
 //! the work can take on the device at hand.
 //!
 //! Wall clock for whole panels, the device's clock for single operations; medians after a warm-up,
-//! save for panels of minutes, which run once.
+//! save for panels of minutes, which run once after it.
 
 mod floor;
 mod kernel;

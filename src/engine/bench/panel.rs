@@ -18,6 +18,8 @@ pub(super) const FIRST_PROMPT: usize = 16;
 const SHORTEST_QUESTION: usize = 70;
 /// See [`SHORTEST_QUESTION`].
 pub(super) const LONGEST_QUESTION: usize = 220;
+/// New tokens of a sequence that warms up.
+const WARM_TOKENS: u32 = 2;
 /// Tokens of a probe.
 const PROBE: usize = 16;
 
@@ -35,6 +37,30 @@ pub(super) struct Batch {
     pub slots: usize,
     pub generate: Vec<GenerateRequest>,
     pub score: Vec<ScoreRequest>,
+}
+
+impl Batch {
+    /// The start of it: as many sequences as stand side by side, each with its first new tokens, or
+    /// windows of a pass.
+    fn start(&self, pass: usize) -> Batch {
+        let sequences = self.generate.iter().take(self.slots);
+        let generate = sequences.map(|request| GenerateRequest {
+            max_new_tokens: request.max_new_tokens.min(WARM_TOKENS),
+            draft: Vec::new(),
+            ..request.clone()
+        });
+        let mut tokens = 0;
+        let windows = self.score.iter().take_while(|window| {
+            let is_wanted = tokens < pass;
+            tokens += window.ids.len();
+            is_wanted
+        });
+        Batch {
+            slots: self.slots,
+            generate: generate.collect(),
+            score: windows.cloned().collect(),
+        }
+    }
 }
 
 /// Outcome of a batch.
@@ -126,6 +152,13 @@ impl<B: Timed> Bench<B> {
             answers: count.answers.into_values().collect(),
             passes: count.passes,
         })
+    }
+
+    /// A short part of what a batch does, whose time does not count: the first passes of a process wait
+    /// for memory that is new to it.
+    pub(super) fn warm_up(&mut self, work: Work, batch: &Batch) -> Result<(), BenchError> {
+        self.run(work, &batch.start(self.sizes.prefill_chunk))?;
+        Ok(())
     }
 
     /// Prompts with one target each.
@@ -224,6 +257,7 @@ impl<B: Timed> Bench<B> {
         let mut cases = 0;
         for batch in batches {
             self.open_arm(recipe, absmax, batch.slots)?;
+            self.warm_up(work, &batch)?;
             let ran = self.run(work, &batch)?;
             seconds += ran.seconds;
             generated += ran.answers.iter().map(Vec::len).sum::<usize>();

@@ -29,6 +29,7 @@ impl<B: Timed> Bench<B> {
     ) -> Result<Measured, BenchError> {
         let plain = self.math();
         self.open_arm(recipe, absmax, plain.slots)?;
+        self.warm_up(Work::Verify, &plain)?;
         let generated = self.run(Work::Verify, &plain)?;
         let vocabulary = self.vocabulary();
         let with_draft = |(request, answer): (&GenerateRequest, &Vec<u32>)| GenerateRequest {

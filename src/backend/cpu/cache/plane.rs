@@ -9,6 +9,7 @@ use super::packed::Packed;
 use super::pool::Tally;
 use crate::backend::CacheLayer;
 use crate::backend::cpu::widen;
+use crate::backend::cpu::worker::Precision;
 use crate::backend::storage::{Side, Storage};
 use crate::recipe::{ByteFormat, NativeDtype, float8};
 
@@ -63,16 +64,21 @@ pub struct Plane {
 
 enum Elements {
     Half(Box<[u16]>),
+    /// Native components that are not rounded.
+    Whole(Box<[f32]>),
     Byte(Box<[u8]>),
     Packed(Packed),
 }
 
 impl Plane {
     /// A plane of zeros.
-    pub fn new(shape: PlaneShape, storage: Storage) -> Self {
+    pub fn new(shape: PlaneShape, storage: Storage, precision: Precision) -> Self {
         let len = shape.width() * PAGE;
         let (elements, scales) = match storage {
-            Storage::Native(_) => (Elements::Half(vec![0; len].into()), 0),
+            Storage::Native(_) => match precision {
+                Precision::Native => (Elements::Half(vec![0; len].into()), 0),
+                Precision::Whole => (Elements::Whole(vec![0.0; len].into()), 0),
+            },
             Storage::Fixed(..) => (Elements::Byte(vec![0; len].into()), 0),
             Storage::Dynamic(..) => (Elements::Byte(vec![0; len].into()), shape.kv_heads * PAGE),
             Storage::Grouped(size, native) => {
@@ -89,6 +95,7 @@ impl Plane {
     pub fn bytes(&self) -> u64 {
         let elements = match &self.elements {
             Elements::Half(elements) => size_of_val(&elements[..]) as u64,
+            Elements::Whole(elements) => size_of_val(&elements[..]) as u64,
             Elements::Byte(elements) => size_of_val(&elements[..]) as u64,
             Elements::Packed(packed) => packed.bytes(),
         };
@@ -113,6 +120,14 @@ impl Plane {
                 for (head, x) in x.chunks_exact(shape.head_dim).enumerate() {
                     let at = |d| shape.index(side, head, lane, d);
                     store_native(stored, at, native, x).map_err(|d| head * shape.head_dim + d)?;
+                }
+            }
+            (Elements::Whole(stored), Storage::Native(_)) => {
+                check_finite(x)?;
+                for (head, x) in x.chunks_exact(shape.head_dim).enumerate() {
+                    for (d, &x) in x.iter().enumerate() {
+                        stored[shape.index(side, head, lane, d)] = x;
+                    }
                 }
             }
             (Elements::Byte(stored), Storage::Fixed(format, native, scale)) => {
@@ -188,6 +203,7 @@ impl Plane {
                 (Elements::Half(stored), Storage::Native(native)) => {
                     widen_native(native, stored[at])
                 }
+                (Elements::Whole(stored), Storage::Native(_)) => stored[at],
                 (
                     Elements::Byte(stored),
                     Storage::Fixed(format, ..) | Storage::Dynamic(format, _),
@@ -229,6 +245,7 @@ impl Plane {
                 widen::all(&e[range], out, widen::f16);
             }
             (Elements::Half(e), _) => widen::all(&e[range], out, widen::bf16),
+            (Elements::Whole(e), _) => out.copy_from_slice(&e[range]),
             (Elements::Packed(_), _) => unreachable!("groups are decoded as such"),
             (Elements::Byte(e), storage) => {
                 let stored = &e[range];
@@ -260,6 +277,7 @@ impl Plane {
                     let at = shape.index(side, head, lane, d);
                     match &mut self.elements {
                         Elements::Half(e) => e[at] = 0x7fff,
+                        Elements::Whole(e) => e[at] = f32::NAN,
                         Elements::Byte(e) => e[at] = 0x7f,
                         Elements::Packed(_) => unreachable!("poisoned as such"),
                     }

@@ -2,6 +2,7 @@
 
 use super::PAGE;
 use super::plane::{Plane, PlaneShape};
+use crate::backend::cpu::worker::Precision;
 use crate::backend::storage::Storage;
 
 /// One layer's share of a page.
@@ -36,6 +37,7 @@ impl Tally {
 pub struct Pool {
     /// Shape and storage of the kind's layers.
     layers: Vec<(PlaneShape, [Storage; 2])>,
+    precision: Precision,
     /// All that exist, `[pages][layers]`.
     pub pages: Vec<Vec<LayerPage>>,
     free: Vec<usize>,
@@ -43,9 +45,10 @@ pub struct Pool {
 
 impl Pool {
     /// No pages yet, of layers of these shapes and storages.
-    pub fn new(layers: Vec<(PlaneShape, [Storage; 2])>) -> Self {
+    pub fn new(layers: Vec<(PlaneShape, [Storage; 2])>, precision: Precision) -> Self {
         Pool {
             layers,
+            precision,
             pages: Vec::new(),
             free: Vec::new(),
         }
@@ -58,7 +61,7 @@ impl Pool {
         }
         let layers = self.layers.iter();
         let fresh = layers.map(|(shape, storages)| LayerPage {
-            planes: storages.map(|storage| Plane::new(*shape, storage)),
+            planes: storages.map(|storage| Plane::new(*shape, storage, self.precision)),
             tallies: Default::default(),
         });
         self.pages.push(fresh.collect());
