@@ -1,7 +1,9 @@
 //! Why no certificate can be issued.
 
+use std::path::PathBuf;
+
 use crate::recipe::RecipeError;
-use crate::schema::ProtocolError;
+use crate::schema::{ProtocolError, Shard};
 use crate::store::StoreError;
 
 /// Why the evidence yields no certificate at all.
@@ -10,6 +12,17 @@ pub enum CertifyError {
     /// The run directory.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The run is a part of one.
+    #[error(
+        "{}: shard: found {shard}, expected a whole run: `kvassay merge` joins its {} parts",
+        .path.display(), .shard.of()
+    )]
+    Shard {
+        /// The manifest.
+        path: PathBuf,
+        /// Which part it is.
+        shard: Shard,
+    },
     /// The run's protocol is not valid.
     #[error("run.json: protocol: {0}")]
     Protocol(#[from] ProtocolError),
@@ -139,6 +152,11 @@ impl CertifyError {
             CertifyError::Store(error) => error.is_system(),
             _ => false,
         }
+    }
+
+    /// Whether the evidence is not all there (exit code 3).
+    pub fn is_incomplete(&self) -> bool {
+        matches!(self, CertifyError::Shard { .. })
     }
 
     /// Whether stored figures contradict what they follow from (exit code 5).

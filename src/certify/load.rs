@@ -40,6 +40,10 @@ fn load_arms(
     is_wanted: impl Fn(&ManifestArm) -> bool,
 ) -> Result<Evidence, CertifyError> {
     let manifest = dir.manifest().clone();
+    if let Some(shard) = manifest.shard {
+        let path = dir.path().join(MANIFEST_FILE);
+        return Err(CertifyError::Shard { path, shard });
+    }
     let mut files = vec![dir.file_digest(MANIFEST_FILE)?];
     let is_calibrated = |arm: &ManifestArm| is_wanted(arm) && needs_calibration(arm);
     let calibration = match manifest.arms.iter().any(is_calibrated) {

@@ -148,11 +148,16 @@ fn outcome(statuses: impl Iterator<Item = Status>) -> Exit {
 }
 
 /// Records that contradict their own output are a mismatch (5), native that differs from native is
-/// the worker's failure (4), and the rest is about files (2).
+/// the worker's failure (4), a part of a run is incomplete (3), and the rest is about files (2).
 pub(super) fn certify_failure(error: certify::CertifyError) -> Failure {
     if error.is_mismatch() {
         Failure {
             exit: Exit::Mismatch,
+            error: error.into(),
+        }
+    } else if error.is_incomplete() {
+        Failure {
+            exit: Exit::Incomplete,
             error: error.into(),
         }
     } else if error.is_system() {

@@ -20,6 +20,7 @@ mod interrupt;
 mod issue;
 mod man;
 mod memory;
+mod merge;
 mod output;
 mod panel;
 mod power;
@@ -59,6 +60,8 @@ enum Command {
     Qualify(qualify::Args),
     /// Recompute the certificates of a run directory.
     Certify(certify::Args),
+    /// Join the parts of a run that was split over several jobs.
+    Merge(merge::Args),
     /// Contrasts between the recipes of a run, or of one run per model.
     Compare(compare::Args),
     /// Show the certificates of a run, or of one run per model, as one HTML file.
@@ -116,6 +119,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Qualify(args) => qualify::run(args, cli.shell.quiet, out),
         Command::Certify(args) => certify::run(args, out),
+        Command::Merge(args) => merge::run(args, out),
         Command::Compare(args) => compare::run(args, out),
         Command::Report(args) => report::run(args, out),
         Command::Verify(args) => verify::run(args, out),

@@ -9,7 +9,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use crate::engine::{BatchLayout, EngineError};
 use crate::panel::runner::{self, Ended, RunError, RunInput};
 use crate::report::Progress;
-use crate::schema::{Manifest, ObjectiveName};
+use crate::schema::{Manifest, ObjectiveName, Shard};
 use crate::store::RunDir;
 
 use super::baseline::{BaselineArgs, Baselines};
@@ -43,6 +43,10 @@ pub struct Args {
     /// Run only the first N cases of each panel. Certificates are then incomplete.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
+    /// Run only part I of N equal parts of each panel; `kvassay merge` joins the parts. A part has no
+    /// certificates of its own.
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<Shard>,
     /// Engines of the cpu worker that run arms side by side, each with the model in memory.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub jobs: u32,
@@ -85,6 +89,8 @@ impl Require {
     }
 }
 
+mod shard;
+
 /// Runs the command.
 ///
 /// # Errors
@@ -95,6 +101,7 @@ pub fn run(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failur
 }
 
 fn qualify(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
+    shard::check(args)?;
     args.summary.check(args.baselines.paths())?;
     let baselines = args.baselines.read()?;
     let mut settings = QualifySettings::resolve(args)?;
@@ -143,7 +150,7 @@ fn on_servers(
         (settings.resume && path.join("run.json").exists()).then_some(path)
     };
     let model = &settings.model;
-    let prepared = PreparedServers::open(servers, model, candidate, settings.limit, resumed)?;
+    let prepared = PreparedServers::open(servers, model, candidate, settings.extent, resumed)?;
     let PreparedServers {
         panels,
         mut engine,
@@ -183,6 +190,9 @@ fn conclude(
     if ended == Ended::Interrupted {
         return Err(interrupted(path));
     }
+    if let Some(part) = dir.manifest().shard {
+        return shard::conclude(dir, part, args.summary.format, out);
+    }
     let certificates = issue::issue(dir)?;
     let required = settings.required();
     let manifest = dir.manifest();
@@ -209,7 +219,7 @@ fn manifest(settings: &QualifySettings, prepared: &Prepared) -> Result<Manifest,
         digest,
         &prepared.panels,
         &settings.candidates,
-        settings.limit,
+        settings.extent,
         prepared.engine.as_ref(),
     )
     .map_err(Failure::worker)

@@ -9,7 +9,7 @@ use crate::backend::cuda;
 use crate::model::{DemoModel, ModelSource};
 use crate::panel::DataDir;
 use crate::recipe::Recipe;
-use crate::schema::{ObjectiveName, Protocol};
+use crate::schema::{Extent, ObjectiveName, Protocol};
 
 use super::qualify::{Args as QualifyArgs, Require};
 use super::servers::{ServerArgs, ServerSettings, is_server};
@@ -117,8 +117,8 @@ pub(super) struct QualifySettings {
     pub out: Option<PathBuf>,
     /// `--resume`.
     pub resume: bool,
-    /// `--limit`.
-    pub limit: Option<u32>,
+    /// `--limit` and `--shard`.
+    pub extent: Extent,
     /// `--plain`.
     pub plain: bool,
     /// The servers of a run over HTTP.
@@ -152,7 +152,10 @@ impl QualifySettings {
             require: args.require,
             out: args.out.clone(),
             resume: args.resume,
-            limit: args.limit,
+            extent: Extent {
+                limit: args.limit,
+                shard: args.shard,
+            },
             plain: args.plain,
         })
     }
@@ -172,7 +175,11 @@ impl QualifySettings {
     /// `--out`, or a folder named after model and protocol.
     pub fn run_path(&self, model: &str) -> PathBuf {
         self.out.clone().unwrap_or_else(|| {
-            Path::new("kvassay-runs").join(format!("{model}-{}", self.model.protocol.name))
+            let protocol = &self.model.protocol.name;
+            let part = self.extent.shard.map_or_else(String::new, |shard| {
+                format!("-shard-{}-of-{}", shard.index(), shard.of())
+            });
+            Path::new("kvassay-runs").join(format!("{model}-{protocol}{part}"))
         })
     }
 }

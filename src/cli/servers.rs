@@ -12,7 +12,7 @@ use crate::engine::http::{
 };
 use crate::panel::{self, BuiltPanels, runner};
 use crate::recipe::Recipe;
-use crate::schema::{Manifest, PromptTemplate, Protocol};
+use crate::schema::{Extent, Manifest, PromptTemplate, Protocol};
 use crate::store::RunDir;
 
 use super::Failure;
@@ -211,7 +211,7 @@ impl PreparedServers {
         settings: ServerSettings,
         model: &ModelSettings,
         candidate: &Recipe,
-        limit: Option<u32>,
+        extent: Extent,
         resumed: impl FnOnce(&str) -> Option<PathBuf>,
     ) -> Result<Self, Failure> {
         let text = model.model.open_text().map_err(model_failure)?;
@@ -242,7 +242,7 @@ impl PreparedServers {
         runner::fit_probe(&mut panels, &engine);
         let digest = protocol.sha256().map_err(Failure::input)?;
         let manifest =
-            runner::server_manifest(protocol, digest, &panels, candidate, limit, &engine)
+            runner::server_manifest(protocol, digest, &panels, candidate, extent, &engine)
                 .map_err(Failure::worker)?;
         Ok(PreparedServers {
             panels,

@@ -140,6 +140,7 @@ fn manifest(plan: &ImportPlan, logs: &Logs, panel: &Panel, file: &FileDigest) ->
             arm(&plan.candidate_arm, ArmRole::Candidate, &plan.recipe),
         ],
         limit: None,
+        shard: None,
         servers: None,
     }
 }

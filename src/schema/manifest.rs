@@ -1,9 +1,11 @@
 //! The manifest of a run: what ran, on what, under which protocol.
 
+use std::ops::Range;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{FileDigest, Protocol, QuantisedCheckpoint, ServerRun};
+use super::{FileDigest, Protocol, QuantisedCheckpoint, ServerRun, Shard};
 
 /// Schema name of [`Manifest`] documents.
 pub const MANIFEST_SCHEMA: &str = "kvassay.run/1";
@@ -34,12 +36,40 @@ pub struct Manifest {
     /// Cases per panel where `--limit` cut the panels short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// Which part of a run this is, where it is split over several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
     /// The servers of a run over HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub servers: Option<ServerRun>,
 }
 
+/// How much of a protocol's panels a run asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Cases per panel where `--limit` cuts the panels short.
+    pub limit: Option<u32>,
+    /// Part of what is left, where the run is split.
+    pub shard: Option<Shard>,
+}
+
+impl Extent {
+    /// The cases of a panel of `cases` cases, in plan order.
+    pub fn of(self, cases: usize) -> Range<usize> {
+        let kept = self.limit.map_or(cases, |limit| cases.min(limit as usize));
+        self.shard.map_or(0..kept, |shard| shard.range(kept))
+    }
+}
+
 impl Manifest {
+    /// How much of its panels it asks.
+    pub fn extent(&self) -> Extent {
+        Extent {
+            limit: self.limit,
+            shard: self.shard,
+        }
+    }
+
     /// The first control arm, with which the A/A arm is compared.
     pub fn first_control(&self) -> Option<&ManifestArm> {
         self.arms.iter().find(|arm| arm.role == ArmRole::Control)

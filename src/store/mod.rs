@@ -16,6 +16,7 @@ mod import;
 mod lock;
 mod log;
 mod manifest;
+mod merge;
 mod record;
 mod resume;
 mod run;
@@ -32,6 +33,7 @@ pub(crate) use file::{Disk, SystemDisk};
 pub use import::IMPORT_FILE;
 pub use log::RecordLog;
 pub use manifest::{Difference, differences};
+pub use merge::{MergeError, merge};
 pub use resume::{CaseKey, PlanFault, remaining};
 pub use run::{
     AttemptLog, CALIBRATION_FILE, LOCK_FILE, MANIFEST_FILE, PANELS_DIR, RunDir, StoredRecords,

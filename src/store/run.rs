@@ -34,7 +34,8 @@ use super::resume::CaseKey;
 mod folders;
 mod repair;
 
-use folders::{check_vacant, make_dir, make_dir_all};
+pub(super) use folders::check_vacant;
+use folders::{make_dir, make_dir_all};
 
 /// The manifest's file name.
 pub const MANIFEST_FILE: &str = "run.json";

@@ -132,6 +132,7 @@ pub fn manifest(protocol: Protocol) -> Manifest {
             arm("AD", ArmRole::Candidate, "k=native,v=e4m3:dynamic"),
         ],
         limit: None,
+        shard: None,
         servers: None,
     }
 }

@@ -276,6 +276,7 @@ fn write_run(path: &Path, controls: &[&str], answers: &Answers) {
         panels: panels.collect(),
         arms: arms(controls),
         limit: None,
+        shard: None,
         servers: None,
         protocol: protocol.clone(),
     };

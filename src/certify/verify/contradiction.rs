@@ -62,6 +62,11 @@ pub(super) fn disagreement(error: &CertifyError, certificate: &Certificate) -> D
             found.clone(),
             expected.clone(),
         ),
+        CertifyError::Shard { shard, .. } => (
+            "run.json: shard".to_owned(),
+            shard.to_string(),
+            "a whole run".to_owned(),
+        ),
         CertifyError::Store(StoreError::Record { path, line, what }) => (
             format!("{}:{line}", path.display()),
             what.clone(),

@@ -19,6 +19,7 @@ use super::super::output::{self, Format};
 use super::super::prepare::{load_failure, model_failure};
 use super::super::resolve::{Worker, workers};
 use super::super::{Exit, Failure};
+use super::time;
 
 /// Schema name of the JSON document.
 const BENCH_SCHEMA: &str = "kvassay.bench-worker/1";
@@ -307,17 +308,6 @@ impl Sink for Lines<'_> {
             floor_bound: measured.floor.map(|floor| floor.bound.name()),
             share_of_floor: measured.share(),
         });
-    }
-}
-
-/// A duration in the unit that suits it.
-fn time(seconds: f64) -> String {
-    if seconds < 1e-3 {
-        format!("{:7.1} us", seconds * 1e6)
-    } else if seconds < 1.0 {
-        format!("{:7.2} ms", seconds * 1e3)
-    } else {
-        format!("{seconds:7.2} s ")
     }
 }
 

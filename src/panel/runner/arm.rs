@@ -38,7 +38,7 @@ impl<'a> ArmRun<'a> {
         let manifest = input.dir.manifest();
         let mut panels = Vec::new();
         for (name, panel) in input.panels.supported() {
-            let work = PanelWork::new(&arm.arm, name, panel, manifest.limit)?;
+            let work = PanelWork::new(&arm.arm, name, panel, manifest.extent())?;
             panels.push((open_log(input, &work)?, work));
         }
         if answers == AnswerMode::Verified {

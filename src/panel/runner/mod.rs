@@ -35,7 +35,7 @@ use board::Board;
 
 pub use calibration::{calibrate, of_checkpoint};
 pub use event::{Event, Sink, WorkersSink};
-pub use plan::{limited, manifest, store_panels};
+pub use plan::{manifest, store_panels};
 pub use servers::{control_arms, fit_context, fit_probe, probe_material, server_manifest};
 
 /// What a run works on. The manifest in `dir` says the rest.

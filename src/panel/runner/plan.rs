@@ -4,8 +4,8 @@ use crate::engine::{Engine, EngineError};
 use crate::panel::{BuiltPanels, Outcome, Panel};
 use crate::recipe::Recipe;
 use crate::schema::{
-    ArmRole, CalibrationSource, FileDigest, MANIFEST_SCHEMA, Manifest, ManifestArm, ManifestPanel,
-    Protocol, ToolIdentity,
+    ArmRole, CalibrationSource, Extent, FileDigest, MANIFEST_SCHEMA, Manifest, ManifestArm,
+    ManifestPanel, Protocol, ToolIdentity,
 };
 use crate::store::{PANELS_DIR, RunDir};
 
@@ -19,11 +19,6 @@ const NO_CALIBRATION: &str = "fixed scales need calibration documents: the proto
 const NO_SCALES: &str = "the protocol takes fixed scales from the checkpoint, which brings none along \
                          (`k_scale`, `v_scale` and other names in use)";
 
-/// Cases left of `cases` under `--limit`.
-pub fn limited(cases: usize, limit: Option<u32>) -> usize {
-    limit.map_or(cases, |limit| cases.min(limit as usize))
-}
-
 /// The manifest of a run of `candidates` on `engine`: native first, then native again, then the
 /// candidates in the given order. A recipe that the engine cannot run is named with the reason.
 ///
@@ -34,7 +29,7 @@ pub fn manifest(
     protocol_sha256: String,
     panels: &BuiltPanels,
     candidates: &[Recipe],
-    limit: Option<u32>,
+    extent: Extent,
     engine: &dyn Engine,
 ) -> Result<Manifest, EngineError> {
     let native = Recipe::native();
@@ -61,7 +56,7 @@ pub fn manifest(
         protocol_sha256,
         panels,
         arms,
-        limit,
+        extent,
         engine,
     ))
 }
@@ -72,7 +67,7 @@ pub(super) fn assemble(
     protocol_sha256: String,
     panels: &BuiltPanels,
     arms: Vec<ManifestArm>,
-    limit: Option<u32>,
+    extent: Extent,
     engine: &dyn Engine,
 ) -> Manifest {
     Manifest {
@@ -88,7 +83,8 @@ pub(super) fn assemble(
             .map(|built| manifest_panel(&built.name, &built.outcome))
             .collect(),
         arms,
-        limit,
+        limit: extent.limit,
+        shard: extent.shard,
         servers: None,
     }
 }

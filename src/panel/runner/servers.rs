@@ -6,7 +6,7 @@ use crate::engine::{EngineError, GenerateRequest, ScoreRequest};
 use crate::model::Tokenizer;
 use crate::panel::{BuiltPanels, Outcome, Panel};
 use crate::recipe::Recipe;
-use crate::schema::{ArmRole, CaseTask, Manifest, PanelCase, Protocol};
+use crate::schema::{ArmRole, CaseTask, Extent, Manifest, PanelCase, Protocol};
 
 use super::plan::{arm, assemble};
 use super::work::{generate_request, score_request};
@@ -32,7 +32,7 @@ pub fn server_manifest(
     protocol_sha256: String,
     panels: &BuiltPanels,
     candidate: &Recipe,
-    limit: Option<u32>,
+    extent: Extent,
     engine: &HttpEngine,
 ) -> Result<Manifest, EngineError> {
     let native = Recipe::native();
@@ -42,7 +42,7 @@ pub fn server_manifest(
     }
     arms.push(arm("native-aa", ArmRole::Aa, &native, engine)?);
     arms.push(arm(&candidate.name, ArmRole::Candidate, candidate, engine)?);
-    let mut manifest = assemble(protocol, protocol_sha256, panels, arms, limit, engine);
+    let mut manifest = assemble(protocol, protocol_sha256, panels, arms, extent, engine);
     manifest.servers = Some(engine.servers());
     Ok(manifest)
 }

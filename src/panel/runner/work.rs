@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use crate::certify::regenerated_name;
 use crate::engine::{CaseError, GenerateRequest, Generation, Score, ScoreRequest};
 use crate::panel::Panel;
-use crate::schema::{CaseTask, Finish, PanelCase, Record};
+use crate::schema::{CaseTask, Extent, Finish, PanelCase, Record};
 use crate::score::{self, Decimal, Parser};
 use crate::store::CaseKey;
 
 use super::RunError;
-use super::plan::limited;
 
 /// The cases of a panel that an arm runs, with what scoring needs.
 pub(super) struct PanelWork<'a> {
@@ -21,8 +20,10 @@ pub(super) struct PanelWork<'a> {
     /// Name under which the records are stored; the panel's own, or that of cases which are
     /// generated plainly as well.
     pub stored_as: String,
-    /// Cases in plan order, already cut to the limit.
+    /// Cases in plan order, already cut to what the run asks.
     pub cases: Vec<&'a PanelCase>,
+    /// Place of the first of them in the panel.
+    first: usize,
     /// Digest of each case's line.
     pub hashes: Vec<&'a str>,
     /// What the answer to each case may begin with; none at all where answers come about plainly.
@@ -48,15 +49,16 @@ impl<'a> PanelWork<'a> {
         arm: &'a str,
         panel: &'a str,
         built: &'a Panel,
-        limit: Option<u32>,
+        extent: Extent,
     ) -> Result<Self, RunError> {
-        let count = limited(built.cases.len(), limit);
+        let range = extent.of(built.cases.len());
         Ok(PanelWork {
             arm,
             panel,
             stored_as: panel.to_owned(),
-            cases: built.cases[..count].iter().collect(),
-            hashes: built.case_sha256s[..count]
+            first: range.start,
+            cases: built.cases[range.clone()].iter().collect(),
+            hashes: built.case_sha256s[range]
                 .iter()
                 .map(String::as_str)
                 .collect(),
@@ -65,12 +67,16 @@ impl<'a> PanelWork<'a> {
         })
     }
 
-    /// The same panel with the cases at `indices` alone, which are generated plainly once more.
-    pub fn regenerated(&self, indices: &[usize]) -> Self {
+    /// The same panel with those of its cases alone that stand at `places` in the panel, which are
+    /// generated plainly once more.
+    pub fn regenerated(&self, places: &[usize]) -> Self {
+        let own = places.iter().filter_map(|at| at.checked_sub(self.first));
+        let indices: Vec<usize> = own.filter(|&at| at < self.cases.len()).collect();
         PanelWork {
             arm: self.arm,
             panel: self.panel,
             stored_as: regenerated_name(self.panel),
+            first: self.first,
             cases: indices.iter().map(|&at| self.cases[at]).collect(),
             hashes: indices.iter().map(|&at| self.hashes[at]).collect(),
             drafts: Vec::new(),

@@ -37,7 +37,7 @@ pub(super) fn make_dir_all(disk: &dyn Disk, path: &Path) -> Result<(), StoreErro
 }
 
 /// Refuses a directory that holds anything but what an interrupted `create` leaves behind.
-pub(super) fn check_vacant(path: &Path) -> Result<(), StoreError> {
+pub(in crate::store) fn check_vacant(path: &Path) -> Result<(), StoreError> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

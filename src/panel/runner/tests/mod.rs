@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::engine::{BatchLayout, Engine};
 use crate::panel::BuiltPanels;
 use crate::recipe::Recipe;
-use crate::schema::{Engagement, Finish, Manifest};
+use crate::schema::{Engagement, Extent, Finish, Manifest, Shard};
 use crate::store::{Disk, RunDir, StoreError, SystemDisk};
 
 use super::*;
@@ -35,6 +35,7 @@ struct World {
     root: tempfile::TempDir,
     panels: BuiltPanels,
     limit: Option<u32>,
+    shard: Option<Shard>,
     recipes: &'static [&'static str],
     verify: bool,
     /// A worker beside the first one that cannot be opened ends the run.
@@ -61,6 +62,7 @@ impl World {
             root,
             panels,
             limit: None,
+            shard: None,
             recipes: &["AF", "AD"],
             verify: false,
             others_are_needed: true,
@@ -79,7 +81,10 @@ impl World {
             "f".repeat(64),
             &self.panels,
             &recipes,
-            self.limit,
+            Extent {
+                limit: self.limit,
+                shard: self.shard,
+            },
             engine,
         )
         .unwrap()
