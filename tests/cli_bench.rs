@@ -102,6 +102,40 @@ fn text_states_bounds_and_a_line_per_work() {
 }
 
 #[test]
+fn statistics_are_timed_at_their_sizes() {
+    let kvassay = |more: &[&str]| {
+        let mut command = assert_cmd::Command::cargo_bin("kvassay").unwrap();
+        let args = ["bench", "stats", "--quick"];
+        let assert = command.args(args).args(more).assert().code(0);
+        String::from_utf8(assert.get_output().stdout.clone()).unwrap()
+    };
+    let document: Value = serde_json::from_str(&kvassay(&["--format", "json"])).unwrap();
+    assert_eq!(document["schema"], "kvassay.bench-stats/1");
+    let rows = document["measured"].as_array().unwrap();
+    let methods: Vec<&str> = rows
+        .iter()
+        .map(|row| row["method"].as_str().unwrap())
+        .collect();
+    let expected = [
+        "clopper_pearson_upper",
+        "clopper_pearson_upper",
+        "tango_lower",
+        "mcnemar_exact",
+        "sign_test",
+        "holm",
+        "bootstrap_ratio_upper",
+    ];
+    assert_eq!(methods, expected);
+    for row in rows {
+        assert!(row["seconds"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["calls"].as_u64().unwrap() >= 5, "{row}");
+    }
+    let text = kvassay(&[]);
+    assert_eq!(text.lines().count(), 1 + expected.len(), "{text}");
+    assert!(text.contains("bootstrap_ratio_upper"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let mut small = config();
