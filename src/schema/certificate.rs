@@ -177,7 +177,8 @@ pub struct Influence {
     /// Its difference over the sum of the absolute differences of all documents: from -1 (it alone
     /// lowers the mean) to 1 (it alone raises it).
     pub share: f64,
-    /// The rule's bound without it, with the same resamples and seed.
+    /// The rule's bound without it, of as many resamples with the same seed, drawn for one document
+    /// fewer.
     pub bound_without: f64,
 }
 

@@ -102,7 +102,7 @@ impl ToolIdentity {
 pub struct ModelIdentity {
     /// Name: the folder's or file's name without extension.
     pub name: String,
-    /// Family: `llama`, `qwen2` or `qwen3`.
+    /// Family, as `model_type` or its counterpart in GGUF names it.
     pub family: String,
     /// Every file that was read, sorted by path.
     pub files: Vec<FileDigest>,

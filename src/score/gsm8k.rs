@@ -89,8 +89,8 @@ fn last_marked(text: &str) -> Option<Option<Decimal>> {
     None
 }
 
-/// What a mark says, from the text up to the next mark: the rest of its line, or the next line
-/// where that is empty. `None` for headings.
+/// What a mark says, from the text up to the next mark: the rest of its line, or the first line below
+/// that is not blank where that is. `None` for headings.
 fn marked(text: &str, is_last: bool) -> Option<Option<Decimal>> {
     let text = text.trim_start_matches(|c: char| c.is_whitespace());
     let (line, rest) = text.split_once('\n').unwrap_or((text, ""));

@@ -35,8 +35,9 @@ pub struct BootstrapBound {
 /// the same for any number of threads. The method is approximate, the more so the fewer documents
 /// there are and the longer their tails: docs/statistics.md.
 ///
-/// The Monte-Carlo standard error is half the distance between the order statistics one standard
-/// deviation of the rank, `sqrt(B alpha (1 - alpha))`, to either side.
+/// The Monte-Carlo standard error follows from the order statistics `h` ranks to either side, `h`
+/// being the standard deviation of the rank, `sqrt(B alpha (1 - alpha))`, rounded up: half of their
+/// distance, times the standard deviation over `h`.
 ///
 /// Literature: Efron & Tibshirani 1993, "An Introduction to the Bootstrap", section 13.3; Davison &
 /// Hinkley 1997, "Bootstrap Methods and their Application".
