@@ -19,15 +19,29 @@ const COMPARED: [usize; 6] = [1, 3, 16, 64, 200, 512];
 /// Sums of which rounding to 16 bits hides a difference in all but about one of some thousands:
 /// so many are compared.
 const COMPARED_ROUNDED: usize = 1 << 21;
-/// Algorithms that are asked for per range, and products that are timed together.
+/// Algorithms that are asked for per range.
 const TRIED: usize = 6;
-const TIMED: usize = 8;
-/// Rows up to which algorithms are timed. With more, products are bound by the power that a device may
-/// draw: of two that are as fast for some milliseconds, one took 14% longer over a third of a second
-/// (H200, 512 rows). The library ranks first those that keep their speed.
-const TIMED_ROWS: usize = 128;
-/// Part of the time of an algorithm that one which the library ranks behind it has to stay below.
-const WORTH: f64 = 0.95;
+/// How algorithms of a range are timed.
+struct Clock {
+    /// Products that are timed together.
+    products: usize,
+    /// Part of the time of an algorithm that one which the library ranks behind it has to stay below.
+    worth: f64,
+}
+/// Most rows of ranges that this clock decides about.
+const FEW_ROWS: usize = 128;
+const FEW: Clock = Clock {
+    products: 8,
+    worth: 0.95,
+};
+/// With more rows, products are bound by the power that a device may draw: of two that are as fast for
+/// some milliseconds, one took 14% longer over a third of a second (H200, 512 rows), and the library
+/// mostly ranks first those that keep their speed. Not always: of one shape its first took twice as
+/// long as others (256 rows of Qwen2.5-7B).
+const MORE: Clock = Clock {
+    products: 2,
+    worth: 0.8,
+};
 /// Most pieces of noise.
 const MOST_PIECES: usize = 64;
 /// Most rows that are compared: a prompt chunk of 8,192 and 512 rows that ride along.
@@ -194,15 +208,23 @@ impl<'a> Trial<'a> {
                     continue;
                 }
                 tried.push(algorithm);
-                if !self.agrees(own, &algorithm, &mut known)? {
+                let rows = RANGES[own];
+                let clock = if rows > FEW_ROWS { MORE } else { FEW };
+                // Longer passes are not timed: the first that agrees is taken.
+                if rows > most {
+                    if self.agrees(own, &algorithm, &mut known)? {
+                        best = Some((Duration::ZERO, algorithm));
+                        break;
+                    }
                     continue;
                 }
-                if RANGES[own] > TIMED_ROWS {
-                    best = Some((Duration::ZERO, algorithm));
-                    break;
+                if !self.library.accepts(self.shape, rows, &algorithm)? {
+                    continue;
                 }
-                let taken = self.time(RANGES[own], &algorithm)?;
-                if best.is_none_or(|(least, _)| taken < least.mul_f64(WORTH)) {
+                // What would not be chosen need not agree.
+                let taken = self.time(rows, &algorithm, clock.products)?;
+                let is_worth = best.is_none_or(|(least, _)| taken < least.mul_f64(clock.worth));
+                if is_worth && self.agrees(own, &algorithm, &mut known)? {
                     best = Some((taken, algorithm));
                 }
             }
@@ -214,14 +236,19 @@ impl<'a> Trial<'a> {
         Ok(Some(chosen))
     }
 
-    /// The shorter of two times of some products of `rows`.
-    fn time(&self, rows: usize, algorithm: &Algorithm) -> Result<Duration, BackendError> {
+    /// The shorter of two times of `products` products of `rows`.
+    fn time(
+        &self,
+        rows: usize,
+        algorithm: &Algorithm,
+        products: usize,
+    ) -> Result<Duration, BackendError> {
         let device = &self.products.kernels.device;
         let mut least = Duration::MAX;
         for _ in 0..2 {
             device.synchronize()?;
             let start = Instant::now();
-            for _ in 0..TIMED {
+            for _ in 0..products {
                 let operands = self.of_piece(0, self.found.pointer());
                 self.run(operands, rows, algorithm)?;
             }
