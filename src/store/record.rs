@@ -97,7 +97,7 @@ pub(super) mod samples {
             0 => Record {
                 output: Some("zwölf\n\"12\"".to_owned()),
                 finish: Some(Finish::Stop),
-                answer: Some("12".to_owned()),
+                answer: Some(Some("12".to_owned())),
                 correct: Some(true),
                 ..blank
             },

@@ -229,7 +229,7 @@ fn records_that_contradict_themselves_have_no_certificate() {
             "arm AD, panel math, case math-0002: correct: found false, expected true; 1 such",
         ),
         (
-            |e| records_mut(e, "native", "math")[1300].answer = Some("42".to_owned()),
+            |e| records_mut(e, "native", "math")[1300].answer = Some(Some("42".to_owned())),
             "arm native, panel math, case math-1300: answer: found 42, expected 41",
         ),
         (
