@@ -136,6 +136,7 @@ fn objective(
         verdict: decision.verdict,
         reason: decision.reason,
         detail: decision.detail,
+        incomplete: decision.incomplete,
         rules,
     }
 }
@@ -166,7 +167,10 @@ fn own_findings(
                 protocol.name,
                 rule.name()
             );
-            findings.push(Finding::new(Reason::NoPanel, detail));
+            findings.push(Finding {
+                by_nature: trial.evidence.is_imported(),
+                ..Finding::new(Reason::NoPanel, detail)
+            });
         }
     }
     findings

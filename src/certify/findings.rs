@@ -6,7 +6,8 @@ use crate::schema::{ObjectiveName, RuleName, Verdict};
 /// verdict and reason a certificate states when several apply.
 ///
 /// *Unsupported* comes first: without an arm or panel there is no evidence to speak of.
-/// *Descriptive* comes next: what was not declared cannot be certified however complete it is.
+/// *Descriptive* comes next: what was not declared cannot be certified however complete it is. Where
+/// it is incomplete as well, the certificate says so beside the verdict, for exit codes.
 /// *Incomplete* precedes *not established*: a bound over partial evidence may move either way.
 /// Among reasons of *not established*, doubts about the experiment itself precede its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -169,6 +170,9 @@ pub(super) struct Finding {
     pub detail: String,
     /// The rule that it concerns; `None` concerns every objective.
     pub rule: Option<RuleName>,
+    /// Every import is so, as it brings one panel and what cases there are: beside a descriptive
+    /// verdict it is no fault of the evidence.
+    pub by_nature: bool,
 }
 
 impl Finding {
@@ -178,6 +182,7 @@ impl Finding {
             reason,
             detail,
             rule: None,
+            by_nature: false,
         }
     }
 
@@ -203,6 +208,8 @@ pub(super) struct Decision {
     pub reason: Option<String>,
     /// Clauses of the findings that matter, the gravest first; absent for a pass.
     pub detail: Option<String>,
+    /// The gravest reason for which the evidence is incomplete, beside a descriptive verdict.
+    pub incomplete: Option<String>,
 }
 
 /// Decides by the gravest finding. Bounds that cross limits are left out of the detail where the
@@ -215,6 +222,7 @@ pub(super) fn decide(findings: &[&Finding]) -> Decision {
             verdict: Verdict::Pass,
             reason: None,
             detail: None,
+            incomplete: None,
         };
     };
     let verdict = gravest.reason.verdict();
@@ -226,8 +234,14 @@ pub(super) fn decide(findings: &[&Finding]) -> Decision {
         .filter(matters)
         .map(|finding| finding.detail.as_str())
         .collect();
+    let is_incomplete =
+        |finding: &&&Finding| finding.reason.verdict() == Verdict::Incomplete && !finding.by_nature;
+    let incomplete = sorted.iter().find(is_incomplete);
     Decision {
         verdict,
+        incomplete: incomplete
+            .filter(|_| verdict == Verdict::Descriptive)
+            .map(|finding| finding.reason.name().to_owned()),
         reason: Some(gravest.reason.name().to_owned()),
         detail: Some(clauses.join("; ")),
     }

@@ -121,7 +121,7 @@ pub(super) fn exit(
     baselines: &[Against],
 ) -> Exit {
     let of = |certificate: &Certificate| -> Vec<Status> {
-        let verdict = |name: ObjectiveName| certificate.objectives.get(name).verdict;
+        let verdict = |name: ObjectiveName| certificate.objectives.get(name).judged();
         match required {
             [] => vec![status(verdict(protocol.required), false, true)],
             names => names
@@ -166,7 +166,7 @@ pub(super) fn certify_failure(error: certify::CertifyError) -> Failure {
 mod tests {
     use super::*;
     use crate::certify::{BaselineComparison, ObjectiveChange};
-    use crate::schema::{Verdict, builtin_protocol};
+    use crate::schema::{ObjectiveResult, Verdict, builtin_protocol};
 
     #[test]
     fn precedence_of_exit_codes() {
@@ -195,6 +195,25 @@ mod tests {
     }
 
     #[test]
+    fn a_descriptive_verdict_does_not_hide_incomplete_evidence() {
+        let judged = |incomplete: Option<&str>| {
+            let result = ObjectiveResult {
+                verdict: Verdict::Descriptive,
+                reason: Some("recipe_undeclared".to_owned()),
+                detail: None,
+                incomplete: incomplete.map(str::to_owned),
+                rules: Vec::new(),
+                outlook: Vec::new(),
+            };
+            [true, false].map(|required| {
+                outcome([status(result.judged(), required, true)].into_iter()).code()
+            })
+        };
+        assert_eq!(judged(None), [1, 0]);
+        assert_eq!(judged(Some("limit")), [3, 3]);
+    }
+
+    #[test]
     fn what_a_baseline_held_is_required_even_in_a_survey() {
         use Verdict::{Descriptive, Incomplete, NotEstablished, Pass, Unsupported};
         let table = [
@@ -213,6 +232,7 @@ mod tests {
                 objective: ObjectiveName::Aggregate,
                 then,
                 now,
+                is_incomplete: now == Incomplete,
                 reason: None,
                 rules: Vec::new(),
             };
