@@ -52,12 +52,12 @@ pub enum Reason {
     ResourceLimit,
     /// Nothing says what an arm took of the machine, which the protocol limits.
     ResourcesUnknown,
+    /// The control differs from itself as much as a candidate may.
+    ControlNoise,
     /// Nothing proves that the recipe was engaged.
     EngagementUnproved,
     /// The control answers too little to lose anything.
     ControlTooWeak,
-    /// The control differs from itself as much as a candidate may.
-    ControlNoise,
     /// A bound is not defined on this evidence.
     BoundUndefined,
     /// A bound crosses its limit.
@@ -87,9 +87,9 @@ impl Reason {
         Reason::NoPanel,
         Reason::ResourceLimit,
         Reason::ResourcesUnknown,
+        Reason::ControlNoise,
         Reason::EngagementUnproved,
         Reason::ControlTooWeak,
-        Reason::ControlNoise,
         Reason::BoundUndefined,
         Reason::BoundExceedsLimit,
     ];
@@ -244,5 +244,28 @@ pub(super) fn decide(findings: &[&Finding]) -> Decision {
             .map(|finding| finding.reason.name().to_owned()),
         reason: Some(gravest.reason.name().to_owned()),
         detail: Some(clauses.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_that_is_noise_comes_before_what_is_not_proved_of_the_recipe() {
+        let of = |reason: Reason| Finding::new(reason, reason.name().to_owned());
+        let (noise, unproved) = (of(Reason::ControlNoise), of(Reason::EngagementUnproved));
+        let found = decide(&[&unproved, &noise]);
+        assert_eq!(found.verdict, Verdict::NotEstablished);
+        assert_eq!(found.reason.as_deref(), Some("control_noise"));
+        let detail = found.detail.as_deref();
+        assert_eq!(detail, Some("control_noise; engagement_unproved"));
+    }
+
+    #[test]
+    fn reasons_stand_in_the_order_of_their_gravity() {
+        assert!(Reason::ALL.is_sorted());
+        let names = Reason::ALL.map(Reason::name);
+        assert_eq!(names.map(Reason::from_name), Reason::ALL.map(Some));
     }
 }
