@@ -107,6 +107,8 @@ fn findings(trial: &Trial<'_>, panels: &[PanelResult<'_>], aa: &Aa) -> Vec<Findi
     let reads_back = trial.evidence.manifest.servers.is_none();
     if trial.arm.unsupported.is_none() && reads_back {
         findings.extend(engagement::findings(trial, is_complete));
+    } else {
+        findings.extend(engagement::missing_files(trial));
     }
     findings
 }

@@ -52,6 +52,8 @@ pub enum Reason {
     ResourceLimit,
     /// Nothing says what an arm took of the machine, which the protocol limits.
     ResourcesUnknown,
+    /// A file that every arm leaves behind is absent.
+    MissingFiles,
     /// The control differs from itself as much as a candidate may.
     ControlNoise,
     /// Nothing proves that the recipe was engaged.
@@ -66,7 +68,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, the gravest first.
-    pub const ALL: [Reason; 25] = [
+    pub const ALL: [Reason; 26] = [
         Reason::ArmUnsupported,
         Reason::PanelUnsupported,
         Reason::ProtocolChanged,
@@ -87,6 +89,7 @@ impl Reason {
         Reason::NoPanel,
         Reason::ResourceLimit,
         Reason::ResourcesUnknown,
+        Reason::MissingFiles,
         Reason::ControlNoise,
         Reason::EngagementUnproved,
         Reason::ControlTooWeak,
@@ -120,10 +123,11 @@ impl Reason {
             | Reason::Limit
             | Reason::NoPanel
             | Reason::ResourceLimit
-            | Reason::ResourcesUnknown => Verdict::Incomplete,
-            Reason::EngagementUnproved
+            | Reason::ResourcesUnknown
+            | Reason::MissingFiles => Verdict::Incomplete,
+            Reason::ControlNoise
+            | Reason::EngagementUnproved
             | Reason::ControlTooWeak
-            | Reason::ControlNoise
             | Reason::BoundUndefined
             | Reason::BoundExceedsLimit => Verdict::NotEstablished,
         }
@@ -152,9 +156,10 @@ impl Reason {
             Reason::NoPanel => "no_panel",
             Reason::ResourceLimit => "resource_limit",
             Reason::ResourcesUnknown => "resources_unknown",
+            Reason::MissingFiles => "missing_files",
+            Reason::ControlNoise => "control_noise",
             Reason::EngagementUnproved => "engagement_unproved",
             Reason::ControlTooWeak => "control_too_weak",
-            Reason::ControlNoise => "control_noise",
             Reason::BoundUndefined => "bound_undefined",
             Reason::BoundExceedsLimit => "bound_exceeds_limit",
         }

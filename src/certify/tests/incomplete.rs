@@ -94,7 +94,7 @@ fn claims(certificate: &Certificate) -> usize {
 
 #[test]
 fn a_descriptive_verdict_does_not_hide_incomplete_evidence() {
-    let changes: [(Option<&str>, Change); 6] = [
+    let changes: [(Option<&str>, Change); 7] = [
         (None, |_| {}),
         (Some("errored_records"), |e| {
             records_mut(e, "AD", "math")[5].error = Some("timeout".to_owned());
@@ -114,6 +114,9 @@ fn a_descriptive_verdict_does_not_hide_incomplete_evidence() {
             for records in e.arms.values_mut().flat_map(|arm| arm.records.values_mut()) {
                 records.truncate(2);
             }
+        }),
+        (Some("missing_files"), |e| {
+            arm_mut(e, "AD").engagement = None
         }),
     ];
     for (incomplete, change) in changes {
