@@ -175,8 +175,8 @@ pub(super) struct Finding {
     pub detail: String,
     /// The rule that it concerns; `None` concerns every objective.
     pub rule: Option<RuleName>,
-    /// Every import is so, as it brings one panel and what cases there are: beside a descriptive
-    /// verdict it is no fault of the evidence.
+    /// Every import is so, as it brings one panel, one control and what cases there are: beside a
+    /// descriptive verdict it is no fault of the evidence.
     pub by_nature: bool,
 }
 
