@@ -52,7 +52,8 @@ pub struct Args {
     /// recurrent layers always generate token by token.
     #[arg(long)]
     pub plain: bool,
-    /// Objective that the named recipes must hold besides the protocol's own.
+    /// Objective that the named recipes must hold besides the protocol's own; with no recipe named
+    /// nothing is required, and this is refused.
     #[arg(long, value_enum, requires = "recipes")]
     pub require: Option<Require>,
     /// Earlier certificates.
