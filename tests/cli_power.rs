@@ -209,11 +209,14 @@ fn after_a_run_and_from_a_certificate() {
     let of_one = document(&format!("--certificate {} --format json", path.display()));
     assert_eq!(of_one["certificates"], json!([recipes[1]]));
 
-    let text = stdout(&format!("--certificate {}", figures(&path).display()));
+    let text = stdout(&format!("--certificate {}", path.display()));
     insta::assert_snapshot!("power_after", text);
+    let (out, err) = output(&format!("--certificate {}", figures(&path).display()), 5);
+    assert_eq!(out, "");
+    assert!(err.contains("contradicts itself: objectives."), "{err}");
 }
 
-/// The certificate with figures of a larger run.
+/// The certificate with figures of a larger run, which do not follow from each other.
 fn figures(path: &Path) -> &Path {
     let mut certificate = read(path);
     for (objective, rule, lost, gained) in [

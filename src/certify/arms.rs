@@ -97,7 +97,10 @@ impl<'a> Trial<'a> {
         findings.extend(imported::findings(self));
         for control in self.controls.iter().filter(|control| control.arm.is_none()) {
             let detail = format!("the run has no arm for control {}", control.name);
-            findings.push(Finding::new(Reason::MissingRecords, detail));
+            findings.push(Finding {
+                by_nature: self.evidence.is_imported(),
+                ..Finding::new(Reason::MissingRecords, detail)
+            });
         }
         findings
     }

@@ -107,6 +107,8 @@ fn findings(trial: &Trial<'_>, panels: &[PanelResult<'_>], aa: &Aa) -> Vec<Findi
     let reads_back = trial.evidence.manifest.servers.is_none();
     if trial.arm.unsupported.is_none() && reads_back {
         findings.extend(engagement::findings(trial, is_complete));
+    } else {
+        findings.extend(engagement::missing_files(trial));
     }
     findings
 }
@@ -136,6 +138,7 @@ fn objective(
         verdict: decision.verdict,
         reason: decision.reason,
         detail: decision.detail,
+        incomplete: decision.incomplete,
         rules,
     }
 }
@@ -166,7 +169,10 @@ fn own_findings(
                 protocol.name,
                 rule.name()
             );
-            findings.push(Finding::new(Reason::NoPanel, detail));
+            findings.push(Finding {
+                by_nature: trial.evidence.is_imported(),
+                ..Finding::new(Reason::NoPanel, detail)
+            });
         }
     }
     findings

@@ -66,6 +66,8 @@ pub struct ObjectiveChange {
     pub then: Verdict,
     /// The new verdict.
     pub now: Verdict,
+    /// The new evidence is incomplete, whatever the verdict.
+    pub is_incomplete: bool,
     /// The new reason; absent for a pass.
     pub reason: Option<String>,
     /// Rules of the baseline in its order, then rules that it does not have.
@@ -151,6 +153,7 @@ pub fn against_baseline(baseline: &Certificate, current: &Certificate) -> Baseli
             objective,
             then: then.verdict,
             now: now.verdict,
+            is_incomplete: now.judged() == Verdict::Incomplete,
             reason: now.reason.clone(),
             rules: rules(then, now),
         }

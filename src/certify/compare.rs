@@ -244,7 +244,10 @@ pub(super) fn absence(evidence: &Evidence, name: &str) -> Finding {
                 "is not part of the run"
             };
             let detail = format!("panel {name} {what}");
-            Finding::new(Reason::MissingRecords, detail)
+            Finding {
+                by_nature: evidence.is_imported() && entry.is_none(),
+                ..Finding::new(Reason::MissingRecords, detail)
+            }
         }
     }
 }
@@ -256,7 +259,10 @@ pub(super) fn shortage(evidence: &Evidence, plan: &PanelPlan, gold: &PanelGold) 
     let mut findings = Vec::new();
     if built < named {
         let detail = format!("panel {name} has {built} cases, the protocol names {named}");
-        findings.push(Finding::new(Reason::FewerCases, detail));
+        findings.push(Finding {
+            by_nature: evidence.is_imported(),
+            ..Finding::new(Reason::FewerCases, detail)
+        });
     }
     if planned < built {
         let detail = format!("--limit cut panel {name} to {planned} of {built} cases");

@@ -43,7 +43,7 @@ fn count(arm: &ArmEvidence) -> ControlCounts {
             // An imported output is read by a parser of this crate only where the gold answer is
             // a number; it has a second score then.
             let read = record.finish.is_some() || !record.secondary.is_empty();
-            counts.unparsed += u64::from(asked_for_number && read && record.answer.is_none());
+            counts.unparsed += u64::from(asked_for_number && read && record.parsed().is_none());
         }
     }
     counts

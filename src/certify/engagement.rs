@@ -5,6 +5,7 @@ use crate::recipe::Recipe;
 use crate::schema::{
     ArmRole, Calibration, Engagement, ExpectedStorage, KvTotals, LayerAbsmax, ManifestArm, Record,
 };
+use crate::store::{CALIBRATION_FILE, engagement_path};
 
 use super::Reason;
 use super::arms::Trial;
@@ -13,15 +14,54 @@ use super::findings::Finding;
 
 /// What the proofs of engagement lack. Only complete arms have totals.
 pub(super) fn findings(trial: &Trial<'_>, is_complete: bool) -> Vec<Finding> {
-    arms(trial)
-        .into_iter()
-        .filter(|arm| arm.unsupported.is_none())
-        .filter_map(|arm| {
-            let lack = arm_lack(trial, arm, is_complete)?;
-            let detail = format!("arm {} {lack}", arm.arm);
-            Some(Finding::new(Reason::EngagementUnproved, detail))
-        })
-        .collect()
+    let read_back = arms(trial).into_iter();
+    let lacks = read_back.filter_map(|arm| {
+        if arm.unsupported.is_some() || !absent_files(trial, arm).is_empty() {
+            return None;
+        }
+        let lack = arm_lack(trial, arm, is_complete)?;
+        let detail = format!("arm {} {lack}", arm.arm);
+        Some(Finding::new(Reason::EngagementUnproved, detail))
+    });
+    lacks.chain(missing_files(trial)).collect()
+}
+
+/// Files that were taken away from the arms that the certificate rests on.
+pub(super) fn missing_files(trial: &Trial<'_>) -> Vec<Finding> {
+    let involved = trial.evidence.manifest.arms.iter();
+    let involved = involved.filter(|arm| trial.involves(&arm.arm));
+    let missing = |arm: &ManifestArm| {
+        let finding = |file: String| {
+            let detail = format!("arm {} has records, and {file} is absent", arm.arm);
+            Finding::new(Reason::MissingFiles, detail)
+        };
+        absent_files(trial, arm)
+            .into_iter()
+            .map(finding)
+            .collect::<Vec<_>>()
+    };
+    involved.flat_map(missing).collect()
+}
+
+/// Files that a run writes before an arm's first record, and that are not there beside its records.
+/// Another harness writes none.
+fn absent_files(trial: &Trial<'_>, arm: &ManifestArm) -> Vec<String> {
+    let evidence = trial.evidence;
+    let has_records = |found: &&ArmEvidence| found.records.values().any(|list| !list.is_empty());
+    let found = trial.evidence_of(&arm.arm).filter(has_records);
+    let Some(found) = found.filter(|_| !evidence.is_imported()) else {
+        return Vec::new();
+    };
+    let is_fixed = trial.recipe.as_ref().is_some_and(Recipe::needs_calibration);
+    let is_calibrated = arm.arm == trial.arm.arm && is_fixed && evidence.manifest.servers.is_none();
+    let mut absent = Vec::new();
+    if found.engagement.is_none() {
+        absent.push(engagement_path(&arm.arm));
+    }
+    if is_calibrated && evidence.calibration.is_none() {
+        absent.push(CALIBRATION_FILE.to_owned());
+    }
+    absent
 }
 
 /// The candidate and, on a built-in worker, which reads its bytes back, the native arms beside it.

@@ -6,7 +6,8 @@ use crate::schema::{ObjectiveName, RuleName, Verdict};
 /// verdict and reason a certificate states when several apply.
 ///
 /// *Unsupported* comes first: without an arm or panel there is no evidence to speak of.
-/// *Descriptive* comes next: what was not declared cannot be certified however complete it is.
+/// *Descriptive* comes next: what was not declared cannot be certified however complete it is. Where
+/// it is incomplete as well, the certificate says so beside the verdict, for exit codes.
 /// *Incomplete* precedes *not established*: a bound over partial evidence may move either way.
 /// Among reasons of *not established*, doubts about the experiment itself precede its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,12 +52,14 @@ pub enum Reason {
     ResourceLimit,
     /// Nothing says what an arm took of the machine, which the protocol limits.
     ResourcesUnknown,
+    /// A file that every arm leaves behind is absent.
+    MissingFiles,
+    /// The control differs from itself as much as a candidate may.
+    ControlNoise,
     /// Nothing proves that the recipe was engaged.
     EngagementUnproved,
     /// The control answers too little to lose anything.
     ControlTooWeak,
-    /// The control differs from itself as much as a candidate may.
-    ControlNoise,
     /// A bound is not defined on this evidence.
     BoundUndefined,
     /// A bound crosses its limit.
@@ -65,7 +68,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, the gravest first.
-    pub const ALL: [Reason; 25] = [
+    pub const ALL: [Reason; 26] = [
         Reason::ArmUnsupported,
         Reason::PanelUnsupported,
         Reason::ProtocolChanged,
@@ -86,9 +89,10 @@ impl Reason {
         Reason::NoPanel,
         Reason::ResourceLimit,
         Reason::ResourcesUnknown,
+        Reason::MissingFiles,
+        Reason::ControlNoise,
         Reason::EngagementUnproved,
         Reason::ControlTooWeak,
-        Reason::ControlNoise,
         Reason::BoundUndefined,
         Reason::BoundExceedsLimit,
     ];
@@ -119,10 +123,11 @@ impl Reason {
             | Reason::Limit
             | Reason::NoPanel
             | Reason::ResourceLimit
-            | Reason::ResourcesUnknown => Verdict::Incomplete,
-            Reason::EngagementUnproved
+            | Reason::ResourcesUnknown
+            | Reason::MissingFiles => Verdict::Incomplete,
+            Reason::ControlNoise
+            | Reason::EngagementUnproved
             | Reason::ControlTooWeak
-            | Reason::ControlNoise
             | Reason::BoundUndefined
             | Reason::BoundExceedsLimit => Verdict::NotEstablished,
         }
@@ -151,9 +156,10 @@ impl Reason {
             Reason::NoPanel => "no_panel",
             Reason::ResourceLimit => "resource_limit",
             Reason::ResourcesUnknown => "resources_unknown",
+            Reason::MissingFiles => "missing_files",
+            Reason::ControlNoise => "control_noise",
             Reason::EngagementUnproved => "engagement_unproved",
             Reason::ControlTooWeak => "control_too_weak",
-            Reason::ControlNoise => "control_noise",
             Reason::BoundUndefined => "bound_undefined",
             Reason::BoundExceedsLimit => "bound_exceeds_limit",
         }
@@ -169,6 +175,9 @@ pub(super) struct Finding {
     pub detail: String,
     /// The rule that it concerns; `None` concerns every objective.
     pub rule: Option<RuleName>,
+    /// Every import is so, as it brings one panel, one control and what cases there are: beside a
+    /// descriptive verdict it is no fault of the evidence.
+    pub by_nature: bool,
 }
 
 impl Finding {
@@ -178,6 +187,7 @@ impl Finding {
             reason,
             detail,
             rule: None,
+            by_nature: false,
         }
     }
 
@@ -203,6 +213,8 @@ pub(super) struct Decision {
     pub reason: Option<String>,
     /// Clauses of the findings that matter, the gravest first; absent for a pass.
     pub detail: Option<String>,
+    /// The gravest reason for which the evidence is incomplete, beside a descriptive verdict.
+    pub incomplete: Option<String>,
 }
 
 /// Decides by the gravest finding. Bounds that cross limits are left out of the detail where the
@@ -215,6 +227,7 @@ pub(super) fn decide(findings: &[&Finding]) -> Decision {
             verdict: Verdict::Pass,
             reason: None,
             detail: None,
+            incomplete: None,
         };
     };
     let verdict = gravest.reason.verdict();
@@ -226,9 +239,38 @@ pub(super) fn decide(findings: &[&Finding]) -> Decision {
         .filter(matters)
         .map(|finding| finding.detail.as_str())
         .collect();
+    let is_incomplete =
+        |finding: &&&Finding| finding.reason.verdict() == Verdict::Incomplete && !finding.by_nature;
+    let incomplete = sorted.iter().find(is_incomplete);
     Decision {
         verdict,
+        incomplete: incomplete
+            .filter(|_| verdict == Verdict::Descriptive)
+            .map(|finding| finding.reason.name().to_owned()),
         reason: Some(gravest.reason.name().to_owned()),
         detail: Some(clauses.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_that_is_noise_comes_before_what_is_not_proved_of_the_recipe() {
+        let of = |reason: Reason| Finding::new(reason, reason.name().to_owned());
+        let (noise, unproved) = (of(Reason::ControlNoise), of(Reason::EngagementUnproved));
+        let found = decide(&[&unproved, &noise]);
+        assert_eq!(found.verdict, Verdict::NotEstablished);
+        assert_eq!(found.reason.as_deref(), Some("control_noise"));
+        let detail = found.detail.as_deref();
+        assert_eq!(detail, Some("control_noise; engagement_unproved"));
+    }
+
+    #[test]
+    fn reasons_stand_in_the_order_of_their_gravity() {
+        assert!(Reason::ALL.is_sorted());
+        let names = Reason::ALL.map(Reason::name);
+        assert_eq!(names.map(Reason::from_name), Reason::ALL.map(Some));
     }
 }

@@ -8,7 +8,8 @@ use crate::schema::{
     PanelCase, PanelHeader, sha256_hex,
 };
 use crate::store::{
-    CALIBRATION_FILE, IMPORT_FILE, MANIFEST_FILE, RunDir, resources_path, start_path,
+    CALIBRATION_FILE, IMPORT_FILE, MANIFEST_FILE, RunDir, engagement_path, resources_path,
+    start_path,
 };
 
 use super::CertifyError;
@@ -138,9 +139,7 @@ fn load_arm<'a>(
     }
     evidence.engagement = dir.engagement(arm)?;
     if evidence.engagement.is_some() {
-        evidence
-            .files
-            .push(dir.file_digest(&format!("arms/{arm}/engagement.json"))?);
+        evidence.files.push(dir.file_digest(&engagement_path(arm))?);
     }
     evidence.resources = dir.resources(arm)?;
     if evidence.resources.is_some() {

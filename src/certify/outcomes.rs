@@ -273,12 +273,11 @@ fn rescore(
 }
 
 fn compare(task: &CaseTask, record: &Record, score: &MathScore) -> Judgement {
-    if matches!(task, CaseTask::Math { .. }) && record.answer != score.answer {
-        let text = |answer: &Option<String>| answer.clone().unwrap_or("none".to_owned());
+    if matches!(task, CaseTask::Math { .. }) && record.parsed() != score.answer.as_deref() {
         return Err(contradiction(
             "answer",
-            &text(&record.answer),
-            &text(&score.answer),
+            record.parsed().unwrap_or("none"),
+            score.answer.as_deref().unwrap_or("none"),
         ));
     }
     if record.correct != Some(score.correct) {

@@ -62,7 +62,7 @@ pub fn record_difference(first: &Record, second: &Record) -> Option<&'static str
         (first.case != second.case, "case"),
         (first.prompt_tokens != second.prompt_tokens, "prompt_tokens"),
         (first.output_tokens != second.output_tokens, "output_tokens"),
-        (first.answer != second.answer, "answer"),
+        (first.parsed() != second.parsed(), "answer"),
         (first.correct != second.correct, "correct"),
         (first.secondary != second.secondary, "secondary"),
         (first.targets != second.targets, "targets"),

@@ -1,24 +1,26 @@
 //! From a run directory to certificates, the summary and the exit code.
 
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::certify;
+use crate::certify::{self, CertifyError};
 use crate::report::{Against, Status, Summary, change_status, status};
 use crate::schema::{ArmRole, Certificate, ObjectiveName, Protocol};
 use crate::store::{RunDir, StoreError};
 
 use super::output::SummaryArgs;
-use super::{Exit, Failure, badge};
+use super::{Exit, Failure, badge, withdraw};
 
 /// Certifies every candidate arm of the run, in the order of the arms, and stores the certificates,
 /// each with a badge of the protocol's required objective.
 pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
-    let certificates = certificates(dir)?;
+    let evidence = certify::load(dir).map_err(certify_failure)?;
+    let certificates =
+        each_candidate(&evidence).map_err(|error| withdraw::of_evidence(dir, &evidence, error))?;
     let objective = dir.manifest().protocol.required;
     for certificate in &certificates {
         let name = &certificate.recipe.name;
-        let badge = dir.path().join(format!("certificates/{name}.svg"));
+        let badge = badge_path(dir.path(), name);
         let failed = |error: StoreError| super::qualify::failure(error.into());
         // What a newer version wrote is refused before anything of it is touched.
         dir.check_certificate(name).map_err(failed)?;
@@ -28,6 +30,11 @@ pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
         badge::draw(certificate, objective, &badge)?;
     }
     Ok(certificates)
+}
+
+/// The badge beside the certificate of the recipe `name`.
+pub(super) fn badge_path(run: &Path, name: &str) -> PathBuf {
+    run.join(format!("certificates/{name}.svg"))
 }
 
 /// Removes a file that need not be there.
@@ -44,7 +51,7 @@ fn remove(path: &Path) -> Result<(), Failure> {
 /// Certifies every candidate arm of the run, in the order of the arms, and stores nothing.
 pub(super) fn certificates(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
     let evidence = certify::load(dir).map_err(certify_failure)?;
-    of_each_candidate(&evidence)
+    each_candidate(&evidence).map_err(certify_failure)
 }
 
 /// Judges every candidate arm of the run under another protocol than the run's own. The
@@ -53,13 +60,13 @@ pub(super) fn judge_under(dir: &RunDir, protocol: &Protocol) -> Result<Vec<Certi
     let evidence = certify::load(dir).map_err(certify_failure)?;
     certify::check_protocol(&evidence.manifest).map_err(certify_failure)?;
     let evidence = certify::judge_under(evidence, protocol.clone()).map_err(certify_failure)?;
-    of_each_candidate(&evidence)
+    each_candidate(&evidence).map_err(certify_failure)
 }
 
-fn of_each_candidate(evidence: &certify::Evidence) -> Result<Vec<Certificate>, Failure> {
+fn each_candidate(evidence: &certify::Evidence) -> Result<Vec<Certificate>, CertifyError> {
     let arms = evidence.manifest.arms.iter();
     arms.filter(|arm| arm.role == ArmRole::Candidate)
-        .map(|arm| certify::certify(&arm.arm, evidence).map_err(certify_failure))
+        .map(|arm| certify::certify(&arm.arm, evidence))
         .collect()
 }
 
@@ -121,7 +128,7 @@ pub(super) fn exit(
     baselines: &[Against],
 ) -> Exit {
     let of = |certificate: &Certificate| -> Vec<Status> {
-        let verdict = |name: ObjectiveName| certificate.objectives.get(name).verdict;
+        let verdict = |name: ObjectiveName| certificate.objectives.get(name).judged();
         match required {
             [] => vec![status(verdict(protocol.required), false, true)],
             names => names
@@ -171,7 +178,7 @@ pub(super) fn certify_failure(error: certify::CertifyError) -> Failure {
 mod tests {
     use super::*;
     use crate::certify::{BaselineComparison, ObjectiveChange};
-    use crate::schema::{Verdict, builtin_protocol};
+    use crate::schema::{ObjectiveResult, Verdict, builtin_protocol};
 
     #[test]
     fn precedence_of_exit_codes() {
@@ -200,6 +207,25 @@ mod tests {
     }
 
     #[test]
+    fn a_descriptive_verdict_does_not_hide_incomplete_evidence() {
+        let judged = |incomplete: Option<&str>| {
+            let result = ObjectiveResult {
+                verdict: Verdict::Descriptive,
+                reason: Some("recipe_undeclared".to_owned()),
+                detail: None,
+                incomplete: incomplete.map(str::to_owned),
+                rules: Vec::new(),
+                outlook: Vec::new(),
+            };
+            [true, false].map(|required| {
+                outcome([status(result.judged(), required, true)].into_iter()).code()
+            })
+        };
+        assert_eq!(judged(None), [1, 0]);
+        assert_eq!(judged(Some("limit")), [3, 3]);
+    }
+
+    #[test]
     fn what_a_baseline_held_is_required_even_in_a_survey() {
         use Verdict::{Descriptive, Incomplete, NotEstablished, Pass, Unsupported};
         let table = [
@@ -218,6 +244,7 @@ mod tests {
                 objective: ObjectiveName::Aggregate,
                 then,
                 now,
+                is_incomplete: now == Incomplete,
                 reason: None,
                 rules: Vec::new(),
             };

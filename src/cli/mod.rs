@@ -35,6 +35,7 @@ mod size;
 mod stats;
 mod values;
 mod verify;
+mod withdraw;
 
 use std::io::Write;
 

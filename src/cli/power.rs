@@ -25,7 +25,7 @@ pub struct Args {
     /// After a run: its directory; what each rule that did not pass would need.
     #[arg(long, value_name = "RUN")]
     run: Option<PathBuf>,
-    /// The same from one certificate, whose figures are taken as they stand.
+    /// The same from one certificate that follows from its own figures, without its run.
     #[arg(long, value_name = "CERT.json")]
     certificate: Option<PathBuf>,
     /// Output.
@@ -77,7 +77,7 @@ struct Assumed {
 ///
 /// # Errors
 /// Exit 2 for assumptions that no run can have, and for a protocol, a run or a certificate that
-/// cannot be read; as `kvassay certify` for a run that has no certificates.
+/// cannot be read; 5 for a certificate that contradicts itself; as `kvassay certify` for a run that has no certificates.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     match (&args.protocol, &args.run, &args.certificate) {
         (Some(protocol), _, _) => before::run(protocol, &args.assumed, args.format, out)?,

@@ -18,7 +18,7 @@ use super::output::SummaryArgs;
 use super::prepare::Prepared;
 use super::resolve::{ModelArgs, QualifySettings};
 use super::servers::{PreparedServers, ServerArgs, ServerSettings};
-use super::{Exit, Failure, interrupt};
+use super::{Exit, Failure, interrupt, withdraw};
 
 /// Arguments of `kvassay qualify`.
 #[derive(Debug, ClapArgs)]
@@ -56,7 +56,8 @@ pub struct Args {
     /// recurrent layers always generate token by token.
     #[arg(long)]
     pub plain: bool,
-    /// Objective that the named recipes must hold besides the protocol's own.
+    /// Objective that the named recipes must hold besides the protocol's own; with no recipe named
+    /// nothing is required, and this is refused.
     #[arg(long, value_enum, requires = "recipes")]
     pub require: Option<Require>,
     /// Earlier certificates.
@@ -129,7 +130,7 @@ fn qualify(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failur
         settings.model.others_are_named,
         &mut |worker, event| progress.event_of(worker, event),
     )
-    .map_err(failure)?;
+    .map_err(|error| withdraw::of_run(&dir, error))?;
     conclude(args, &settings, &baselines, &dir, ended, out)
 }
 
@@ -173,7 +174,7 @@ fn on_servers(
     };
     let mut progress = Progress::stderr(quiet);
     let ended = runner::run(&input, &mut engine, &mut |event| progress.event(event));
-    let ended = ended.map_err(failure)?;
+    let ended = ended.map_err(|error| withdraw::of_run(&dir, error))?;
     conclude(args, settings, baselines, &dir, ended, out)
 }
 

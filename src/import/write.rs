@@ -236,7 +236,7 @@ fn record(case: &Case, case_sha256: &str, sample: &Sample, second: Option<Opinio
     let mut answer = None;
     if let Some(second) = second {
         secondary.insert(second.parser.to_owned(), second.correct);
-        answer = second.answer;
+        answer = second.answer.map(Some);
     }
     Record {
         case: case.name.clone(),

@@ -8,7 +8,9 @@
 use crate::certify::{ObjectiveChange, Reason};
 use crate::schema::{Certificate, ObjectiveName, ObjectiveResult, RuleResult, Verdict};
 
-use super::figure::{OBJECTIVES, change_sentence, rule_sentence, verdict_words};
+use super::figure::{
+    OBJECTIVES, change_sentence, rule_sentence, verdict_and_reason, verdict_words,
+};
 use super::summary::{Against, Summary};
 
 /// How something ended.
@@ -24,7 +26,7 @@ pub enum Status {
     Error,
 }
 
-/// The status of a verdict: `required` must hold, `asked` must at least be judged.
+/// The status of a verdict as it is judged: `required` must hold, `asked` must at least be judged.
 pub fn status(verdict: Verdict, required: bool, asked: bool) -> Status {
     match verdict {
         Verdict::Pass => Status::Passed,
@@ -78,10 +80,7 @@ impl<'a> Check<'a> {
 
 /// Verdict, reason and detail of an objective in one sentence.
 pub(super) fn verdict_sentence(objective: ObjectiveName, result: &ObjectiveResult) -> String {
-    let mut text = format!("{} {}", objective.name(), verdict_words(result.verdict));
-    if let Some(reason) = &result.reason {
-        text.push_str(&format!(" ({reason})"));
-    }
+    let mut text = format!("{} {}", objective.name(), verdict_and_reason(result));
     if let Some(detail) = &result.detail {
         text.push_str(&format!(": {detail}"));
     }
@@ -94,7 +93,7 @@ pub(super) fn checks<'a>(summary: &Summary<'a>) -> Vec<Check<'a>> {
     let check = |certificate: &'a Certificate, objective: ObjectiveName| {
         let required = summary.required.contains(&objective);
         let asked = surveyed && objective == summary.protocol.required;
-        let verdict = certificate.objectives.get(objective).verdict;
+        let verdict = certificate.objectives.get(objective).judged();
         Check {
             certificate,
             objective,
@@ -111,6 +110,7 @@ pub(super) fn checks<'a>(summary: &Summary<'a>) -> Vec<Check<'a>> {
 /// One objective of a baseline: what it held must still hold.
 pub fn change_status(change: &ObjectiveChange) -> Status {
     match change.then {
+        Verdict::Pass if change.is_incomplete => Status::Error,
         Verdict::Pass => status(change.now, true, true),
         _ => Status::Skipped,
     }

@@ -1,7 +1,7 @@
 //! Figures of certificates in words, for every sink that writes sentences.
 
 use crate::certify::RuleChange;
-use crate::schema::{ObjectiveName, RuleName, RuleResult, Verdict};
+use crate::schema::{ObjectiveName, ObjectiveResult, RuleName, RuleResult, Verdict};
 
 /// Fewest decimals of a percentage.
 const DECIMALS: usize = 2;
@@ -20,6 +20,16 @@ pub(super) fn verdict_words(verdict: Verdict) -> &'static str {
         Verdict::Incomplete => "incomplete",
         Verdict::Unsupported => "unsupported",
         Verdict::Descriptive => "descriptive",
+    }
+}
+
+/// A verdict with its reason in words, and what makes the evidence incomplete beside it.
+pub(super) fn verdict_and_reason(result: &ObjectiveResult) -> String {
+    let words = verdict_words(result.verdict);
+    match (&result.reason, &result.incomplete) {
+        (None, _) => words.to_owned(),
+        (Some(reason), None) => format!("{words} ({reason})"),
+        (Some(reason), Some(why)) => format!("{words} ({reason}; incomplete: {why})"),
     }
 }
 

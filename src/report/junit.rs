@@ -184,7 +184,10 @@ fn cases(summary: &Summary<'_>, check: &Check<'_>) -> Vec<Case> {
         name: objective.to_owned(),
         status: check.status,
         message: format!("{not_required}{}", check.sentence()),
-        kind: result.reason.clone().unwrap_or_default(),
+        kind: match (&result.incomplete, &result.reason) {
+            (Some(why), _) if check.status == Status::Error => why.clone(),
+            (_, reason) => reason.clone().unwrap_or_default(),
+        },
         output: output(check),
     }];
     cases.extend(result.rules.iter().map(|rule| {

@@ -7,7 +7,7 @@ use crate::schema::{
 };
 
 use super::check::against_sentences;
-use super::figure::{bound_and_limit, nonzero_change, verdict_words};
+use super::figure::{bound_and_limit, nonzero_change, verdict_and_reason};
 use super::outlook::{influences, outlooks};
 use super::servers;
 use super::summary::Summary;
@@ -177,10 +177,7 @@ fn reason(result: &ObjectiveResult) -> Option<String> {
     if result.verdict == Verdict::Pass {
         return None;
     }
-    let mut text = verdict_words(result.verdict).to_owned();
-    if let Some(reason) = &result.reason {
-        text.push_str(&format!(" ({reason})"));
-    }
+    let mut text = verdict_and_reason(result);
     if let Some(detail) = &result.detail {
         text.push_str(&format!(": {detail}"));
     }

@@ -46,7 +46,7 @@ pub(super) fn sentence(certificate: &Certificate) -> String {
 /// shows it.
 fn is_complete(certificate: &Certificate, aa: &AaResult) -> bool {
     let objectives = &certificate.objectives;
-    let verdicts = [&objectives.preservation, &objectives.aggregate].map(|result| result.verdict);
+    let verdicts = [&objectives.preservation, &objectives.aggregate].map(|result| result.judged());
     if verdicts.contains(&Verdict::Incomplete) {
         return false;
     }

@@ -86,6 +86,7 @@ fn objective(first: RuleResult, verdict: Verdict, reason: Option<&str>) -> Objec
             rule("retrieval", "retrieval-1k", 200, Some((0, 0)), 0.0270),
             rule("retrieval", "retrieval-8k", 200, Some((1, 0)), 0.0360),
         ],
+        incomplete: None,
         outlook: Vec::new(),
     }
 }

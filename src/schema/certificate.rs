@@ -136,12 +136,26 @@ pub struct ObjectiveResult {
     pub reason: Option<String>,
     /// One sentence for people that names panel, control and figures; `null` for a pass.
     pub detail: Option<String>,
+    /// Machine-readable reason for which the evidence is incomplete as well, where the verdict is
+    /// `descriptive` and does not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
     /// Rules, per panel and control.
     pub rules: Vec<RuleResult>,
     /// What it would take, per rule that did not pass; only where the reason is
     /// `bound_exceeds_limit`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outlook: Vec<RuleOutlook>,
+}
+
+impl ObjectiveResult {
+    /// The verdict as exit codes take it: evidence that is incomplete is so whatever else is said.
+    pub fn judged(&self) -> Verdict {
+        match self.incomplete {
+            Some(_) => Verdict::Incomplete,
+            None => self.verdict,
+        }
+    }
 }
 
 /// How many pairs a rule that did not pass would need at the rates that were observed.

@@ -1,7 +1,7 @@
 //! Records: one line per case of one arm.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::KvTotals;
 
@@ -43,9 +43,15 @@ pub struct Record {
     /// Math and retrieval: why generation ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<Finish>,
-    /// Math: parsed answer as an exact decimal; absent where nothing could be parsed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer: Option<String>,
+    /// Math: parsed answer as an exact decimal; `null` where nothing could be parsed. Records of
+    /// earlier versions leave it out there.
+    #[serde(
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Option<String>")]
+    pub answer: Option<Option<String>>,
     /// Math and retrieval: whether the answer is right. Unparsed or truncated is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correct: Option<bool>,
@@ -64,4 +70,36 @@ pub struct Record {
     /// Why the case failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+impl Record {
+    /// The parsed answer; `None` where nothing could be parsed, in either form.
+    pub fn parsed(&self) -> Option<&str> {
+        self.answer.as_ref()?.as_deref()
+    }
+}
+
+/// A field that is there, `null` included.
+fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(field).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_could_not_be_parsed_is_null_and_read_in_both_forms() {
+        let of = |answer: &str| {
+            let text =
+                format!("{{\"case\":\"a\",\"case_sha256\":\"b\",\"prompt_tokens\":1{answer}}}");
+            let record: Record = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&record).unwrap(), text);
+            (record.parsed().map(str::to_owned), record.answer)
+        };
+        assert_eq!(of(""), (None, None));
+        assert_eq!(of(",\"answer\":null"), (None, Some(None)));
+        let twelve = Some("12".to_owned());
+        assert_eq!(of(",\"answer\":\"12\""), (twelve.clone(), Some(twelve)));
+    }
 }

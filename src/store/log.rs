@@ -8,7 +8,7 @@ use crate::schema::Record;
 
 use super::file::{Disk, RunFile, write_synced};
 use super::record::{outcome_fault, parse, push_line, whole_lines};
-use super::resume::{CaseKey, remaining};
+use super::resume::{CaseKey, first_of_each, remaining};
 use super::{PlanFault, StoreError};
 
 /// The records of one arm on one panel, open for appending.
@@ -105,12 +105,16 @@ impl RecordLog {
     }
 }
 
-/// Number of records in `bytes`, all of them good.
+/// Number of cases with a record in `bytes`, all of them good. A record that is doubled stays where it
+/// is and is judged with the evidence.
 fn check(path: &Path, bytes: &[u8], plan: &[CaseKey]) -> Result<usize, StoreError> {
     let records = parse(path, bytes)?;
-    remaining(plan, &records).map_err(|fault| plan_error(path, fault, 0))?;
+    let places = first_of_each(&records);
+    let firsts: Vec<Record> = places.iter().map(|&at| records[at].clone()).collect();
+    let line = |line: usize| places.get(line - 1).map_or(line, |at| at + 1);
+    remaining(plan, &firsts).map_err(|fault| plan_error(path, fault.in_lines(line), 0))?;
     check_outcomes(path, &records, 0)?;
-    Ok(records.len())
+    Ok(firsts.len())
 }
 
 fn check_outcomes(path: &Path, records: &[Record], before: usize) -> Result<(), StoreError> {
@@ -129,21 +133,22 @@ fn check_outcomes(path: &Path, records: &[Record], before: usize) -> Result<(), 
 }
 
 /// A fault found `before` lines into the file.
-fn plan_error(path: &Path, mut fault: PlanFault, before: usize) -> StoreError {
-    match &mut fault {
-        PlanFault::Duplicate { line, first, .. } => {
-            *line += before;
-            *first += before;
-        }
-        PlanFault::Beyond { line, planned, .. } => {
-            *line += before;
-            *planned += before;
-        }
-        PlanFault::Order { line, .. } | PlanFault::Content { line, .. } => *line += before,
-    }
+fn plan_error(path: &Path, fault: PlanFault, before: usize) -> StoreError {
+    let fault = match fault {
+        PlanFault::Beyond {
+            line,
+            case,
+            planned,
+        } => PlanFault::Beyond {
+            line,
+            case,
+            planned: planned + before,
+        },
+        other => other,
+    };
     StoreError::Plan {
         path: path.to_owned(),
-        fault,
+        fault: fault.in_lines(|line| line + before),
     }
 }
 

@@ -34,9 +34,9 @@ pub use import::IMPORT_FILE;
 pub use log::RecordLog;
 pub use manifest::{Difference, differences};
 pub use merge::{MergeError, merge};
-pub use resume::{CaseKey, PlanFault, remaining};
+pub use resume::{CaseKey, PlanFault, first_of_each, remaining};
 pub use run::{
     AttemptLog, CALIBRATION_FILE, LOCK_FILE, MANIFEST_FILE, PANELS_DIR, RunDir, StoredRecords,
-    resources_path, start_path,
+    engagement_path, resources_path, start_path,
 };
 pub use target::Target;

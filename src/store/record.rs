@@ -1,5 +1,6 @@
 //! Record lines: text to records and back.
 
+use std::ops::Range;
 use std::path::Path;
 
 use crate::schema::Record;
@@ -21,13 +22,44 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Record>, StoreError
         .enumerate()
         .map(|(at, line)| {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
-            serde_json::from_slice(line).map_err(|error| StoreError::Record {
+            read(line).map_err(|error| StoreError::Record {
                 path: path.to_owned(),
                 line: at + 1,
                 what: format!("found no record: {error}"),
             })
         })
         .collect()
+}
+
+/// Reads a record. A likelihood that is no finite number is read as such: JSON holds none, but what
+/// wrote the line may, and evidence is judged by what it says.
+fn read(line: &[u8]) -> serde_json::Result<Record> {
+    serde_json::from_slice(line).or_else(|error| {
+        let Some((place, sum)) = unbounded(line) else {
+            return Err(error);
+        };
+        let finite = [&line[..place.start], b"null", &line[place.end..]].concat();
+        let record: Record = serde_json::from_slice(&finite)?;
+        Ok(Record {
+            nll_sum: Some(sum),
+            ..record
+        })
+    })
+}
+
+/// Where a record's `nll_sum` stands and what it is, if it is not finite: `NaN`, `Infinity`, or a
+/// number beyond the largest (`1e999`).
+fn unbounded(line: &[u8]) -> Option<(Range<usize>, f64)> {
+    const NAME: &[u8] = b"\"nll_sum\"";
+    let text = std::str::from_utf8(line).ok()?;
+    // Within a text the quotes of the name would be escaped.
+    let name = line.windows(NAME.len()).position(|found| found == NAME)?;
+    let colon = name + NAME.len() + text[name + NAME.len()..].find(':')?;
+    let rest = &text[colon + 1..];
+    let value = &rest[..rest.find([',', '}'])?];
+    let start = colon + 1 + (value.len() - value.trim_start().len());
+    let sum: f64 = value.trim().parse().ok()?;
+    (!sum.is_finite()).then(|| (start..start + value.trim().len(), sum))
 }
 
 /// Appends the line of `record` to `out`.
@@ -97,7 +129,7 @@ pub(super) mod samples {
             0 => Record {
                 output: Some("zwölf\n\"12\"".to_owned()),
                 finish: Some(Finish::Stop),
-                answer: Some("12".to_owned()),
+                answer: Some(Some("12".to_owned())),
                 correct: Some(true),
                 ..blank
             },
@@ -138,8 +170,12 @@ mod tests {
                 "colour",
             ),
             (
-                "{\"case\":\"x\",\"case_sha256\":\"y\",\"prompt_tokens\":1,\"nll_sum\":NaN}\n",
-                "value",
+                "{\"case\":\"x\",\"case_sha256\":\"y\",\"prompt_tokens\":1,\"depth\":1e999}\n",
+                "number out of range",
+            ),
+            (
+                "{\"case\":\"x\",\"case_sha256\":\"y\",\"prompt_tokens\":1,\"nll_sum\":nought}\n",
+                "expected ident",
             ),
             ("{\"case\":\"\u{0}\n", "control character"),
         ] {
@@ -149,6 +185,36 @@ mod tests {
             assert!(error.starts_with("arms/AD/math.jsonl:5: "), "{error}");
             assert!(error.contains(what), "{error}");
         }
+    }
+
+    #[test]
+    fn a_likelihood_that_is_not_finite_is_read_as_such() {
+        let path = Path::new("x.jsonl");
+        let mut record = records(&plan(2)).remove(1);
+        record.case = "a \\\"nll_sum\\\":1e999, b".to_owned();
+        let text = serde_json::to_string(&record).unwrap();
+        let sum = format!("\"nll_sum\":{}", record.nll_sum.unwrap());
+        for (written, is_nan) in [
+            ("1e999", false),
+            ("-1e999", false),
+            ("1e999 ", false),
+            (" NaN", true),
+            ("Infinity", false),
+            ("-Infinity", false),
+        ] {
+            let changed = text.replace(&sum, &format!("\"nll_sum\":{written}"));
+            assert_ne!(changed, text);
+            let found = parse(path, format!("{changed}\n").as_bytes())
+                .unwrap()
+                .remove(0);
+            let value = found.nll_sum.unwrap();
+            assert!(!value.is_finite() && value.is_nan() == is_nan, "{written}");
+            assert_eq!((&found.case, found.targets), (&record.case, record.targets));
+        }
+        assert_eq!(
+            parse(path, format!("{text}\n").as_bytes()).unwrap(),
+            [record]
+        );
     }
 
     #[test]

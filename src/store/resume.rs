@@ -1,5 +1,6 @@
 //! What is left of a plan: a pure function of plan and records.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use crate::schema::Record;
@@ -66,6 +67,20 @@ impl PlanFault {
             | PlanFault::Content { line, .. } => *line,
         }
     }
+
+    /// The same fault with other lines, such as those of a file.
+    pub(super) fn in_lines(mut self, of: impl Fn(usize) -> usize) -> Self {
+        match &mut self {
+            PlanFault::Duplicate { line, first, .. } => {
+                *line = of(*line);
+                *first = of(*first);
+            }
+            PlanFault::Order { line, .. }
+            | PlanFault::Beyond { line, .. }
+            | PlanFault::Content { line, .. } => *line = of(*line),
+        }
+        self
+    }
 }
 
 impl fmt::Display for PlanFault {
@@ -109,6 +124,17 @@ pub fn remaining<'a>(plan: &'a [CaseKey], records: &[Record]) -> Result<&'a [Cas
         check_at(plan, records, at)?;
     }
     Ok(&plan[records.len()..])
+}
+
+/// The places of the records that are the first of their case. A run writes no others: what was
+/// doubled behind it makes the evidence incomplete, and is no record of a case that is left.
+pub fn first_of_each(records: &[Record]) -> Vec<usize> {
+    let mut seen = HashSet::new();
+    let is_first = |at: &usize| {
+        let record = &records[*at];
+        seen.insert((record.case.as_str(), record.case_sha256.as_str()))
+    };
+    (0..records.len()).filter(is_first).collect()
 }
 
 /// Checks that record number `at` is what the plan has there.

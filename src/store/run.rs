@@ -256,7 +256,7 @@ impl RunDir {
     /// As [`RunDir::open`], for this file.
     pub fn engagement(&self, arm: &str) -> Result<Option<Engagement>, StoreError> {
         check_name(arm)?;
-        self.read(&format!("arms/{arm}/engagement.json"), ENGAGEMENT_SCHEMA)
+        self.read(&engagement_path(arm), ENGAGEMENT_SCHEMA)
     }
 
     /// Writes the calibration.
@@ -355,6 +355,11 @@ pub(super) fn record_path(arm: &str, panel: &str) -> Result<String, StoreError> 
     check_name(arm)?;
     check_name(panel)?;
     Ok(format!("arms/{arm}/{panel}.jsonl"))
+}
+
+/// An arm's proof of engagement, by its path in the run directory.
+pub fn engagement_path(arm: &str) -> String {
+    format!("arms/{arm}/engagement.json")
 }
 
 pub(super) fn check_name(name: &str) -> Result<(), StoreError> {

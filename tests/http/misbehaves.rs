@@ -178,11 +178,22 @@ fn faults_of_single_replies_are_recorded_case_by_case() {
             .copied()
             .unwrap_or(0)
     };
-    // Retried: failures of the server, connections and time-outs; nothing else.
+    // Retried: failures of the server, connections and time-outs; nothing else. Every attempt that
+    // failed is there, and of those that had an answer none.
     assert_eq!(
-        [1, 2, 3, 4, 6, 7, 8, 10, 11].map(of),
-        [4, 1, 0, 0, 0, 2, 1, 2, 1]
+        [1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13].map(of),
+        [4, 1, 1, 0, 0, 1, 2, 1, 2, 1, 1, 1]
     );
+    let attempts = world.records("SF", "math.attempts");
+    let unread = attempts
+        .iter()
+        .find(|attempt| attempt["case"] == "demo-math-0003")
+        .unwrap();
+    assert_eq!(
+        (&unread["attempt"], &unread["status"], &unread["wait_ms"]),
+        (&json!(1), &json!(200), &Value::Null)
+    );
+    assert_eq!(unread["error"], records[3]["error"]);
 }
 
 fn reply_bytes(mock: &Mock, request: &Request) -> Vec<u8> {

@@ -385,7 +385,7 @@ fn outcome(record: Record, task: &CaseTask, is_right: bool, is_quantised: bool, 
         CaseTask::Math { gold, .. } => {
             let answer = if is_right { gold.as_str() } else { "7" };
             Record {
-                answer: Some(answer.to_owned()),
+                answer: Some(Some(answer.to_owned())),
                 secondary: [("gsm8k-last-number/1".to_owned(), is_right)].into(),
                 ..answered(record, format!("Let me see.\n#### {answer}"), is_right)
             }

@@ -109,7 +109,7 @@ fn truncated_and_unparsed_answers_are_counted_apart() {
         (3, "4 and 2", Finish::Length),
     ] {
         let record = &mut records_mut(&mut evidence, "AD", "math")[at];
-        record.answer = (text == "42").then(|| text.to_owned());
+        record.answer = Some((text == "42").then(|| text.to_owned()));
         record.output = Some(text.to_owned());
         record.finish = Some(finish);
         record.correct = Some(false);

@@ -207,11 +207,13 @@ fn scales_that_are_not_those_of_the_calibration() {
     );
     let recalibrated: Change = |e| e.calibration.as_mut().unwrap().layers[1].v = 2.25;
     assert_unproved("AF", recalibrated, "layer 1, values: found scale 0.0055");
-    assert_unproved(
-        "AF",
-        |e| e.calibration = None,
-        "the run has no calibration.json",
-    );
+    let mut without = few();
+    without.calibration = None;
+    let found = certificate(&without, "AF");
+    let reason = (Verdict::Incomplete, Some("missing_files"));
+    assert_eq!(verdicts(&found), [reason; 2]);
+    let text = found.objectives.preservation.detail.unwrap();
+    assert_eq!(text, "arm AF has records, and calibration.json is absent");
     let other_model: Change =
         |e| e.calibration.as_mut().unwrap().weights_sha256 = "other".to_owned();
     assert_unproved("SF", other_model, "calibration.json is of weights other");
@@ -312,10 +314,6 @@ fn native_arms_must_be_native() {
                 "differs_from_native: found true, expected false",
             ),
             (
-                |e, arm| arm_mut(e, arm).engagement = None,
-                "has no proof that its recipe was engaged",
-            ),
-            (
                 |e, name| {
                     let arms = &mut e.manifest.arms;
                     let arm = arms.iter_mut().find(|arm| arm.arm == name).unwrap();
@@ -349,7 +347,15 @@ fn a_server_need_not_say_what_a_case_stored() {
     }
     let pass = (Verdict::Pass, None);
     assert_eq!(verdicts(&certificate(&evidence, "AD")), [pass; 2]);
-    arm_mut(&mut evidence, "AD").engagement = None;
-    let reason = (Verdict::NotEstablished, Some("engagement_unproved"));
-    assert_eq!(verdicts(&certificate(&evidence, "AD")), [reason; 2]);
+    // Every arm leaves its file behind, whatever it can say in it.
+    for arm in ["native", "native-aa", "AD"] {
+        let mut evidence = evidence.clone();
+        arm_mut(&mut evidence, arm).engagement = None;
+        let found = certificate(&evidence, "AD");
+        let reason = (Verdict::Incomplete, Some("missing_files"));
+        assert_eq!(verdicts(&found), [reason; 2], "{arm}");
+        let text = found.objectives.preservation.detail.unwrap();
+        let expected = format!("arm {arm} has records, and arms/{arm}/engagement.json is absent");
+        assert_eq!(text, expected);
+    }
 }

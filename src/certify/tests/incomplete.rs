@@ -83,6 +83,67 @@ fn a_spoiled_record_in_either_arm() {
     }
 }
 
+/// What contradicts the objectives of a certificate by itself.
+fn claims(certificate: &Certificate) -> usize {
+    let all = verify::alone(certificate);
+    let of_objectives = all
+        .iter()
+        .filter(|claim| claim.path.starts_with("objectives"));
+    of_objectives.count()
+}
+
+#[test]
+fn a_descriptive_verdict_does_not_hide_incomplete_evidence() {
+    let changes: [(Option<&str>, Change); 7] = [
+        (None, |_| {}),
+        (Some("errored_records"), |e| {
+            records_mut(e, "AD", "math")[5].error = Some("timeout".to_owned());
+        }),
+        (Some("duplicate_records"), |e| {
+            let records = records_mut(e, "AD", "math");
+            records.push(records[9].clone());
+        }),
+        (Some("non_finite_records"), |e| {
+            records_mut(e, "AD", "nll-8k")[63].nll_sum = None;
+        }),
+        (Some("missing_records"), |e| {
+            arm_mut(e, "AD").records.clear();
+        }),
+        (Some("limit"), |e| {
+            e.manifest.limit = Some(2);
+            for records in e.arms.values_mut().flat_map(|arm| arm.records.values_mut()) {
+                records.truncate(2);
+            }
+        }),
+        (Some("missing_files"), |e| {
+            arm_mut(e, "AD").engagement = None
+        }),
+    ];
+    for (incomplete, change) in changes {
+        let mut evidence = world(protocol(), 1231);
+        change_protocol(&mut evidence, |protocol| {
+            protocol
+                .candidates
+                .retain(|candidate| candidate.name != "AD");
+        });
+        change(&mut evidence);
+        let found = certificate(&evidence, "AD");
+        let reason = (Verdict::Descriptive, Some("recipe_undeclared"));
+        assert_eq!(verdicts(&found), [reason; 2], "{incomplete:?}");
+        for result in [&found.objectives.preservation, &found.objectives.aggregate] {
+            assert_eq!(result.incomplete.as_deref(), incomplete);
+            let judged = incomplete.map_or(Verdict::Descriptive, |_| Verdict::Incomplete);
+            assert_eq!(result.judged(), judged);
+        }
+        let text = serde_json::to_string(&found.objectives).unwrap();
+        assert_eq!(text.contains("\"incomplete\""), incomplete.is_some());
+        assert_eq!(claims(&found), 0);
+        let mut forged = found;
+        forged.objectives.aggregate.incomplete = Some("bound_exceeds_limit".to_owned());
+        assert_eq!(claims(&forged), 1);
+    }
+}
+
 #[test]
 fn an_arm_without_any_record_of_a_panel_has_no_rules_there_and_no_nan() {
     let found = spoiled("AD", "nll-1k", Vec::clear);
@@ -229,7 +290,7 @@ fn records_that_contradict_themselves_have_no_certificate() {
             "arm AD, panel math, case math-0002: correct: found false, expected true; 1 such",
         ),
         (
-            |e| records_mut(e, "native", "math")[1300].answer = Some("42".to_owned()),
+            |e| records_mut(e, "native", "math")[1300].answer = Some(Some("42".to_owned())),
             "arm native, panel math, case math-1300: answer: found 42, expected 41",
         ),
         (

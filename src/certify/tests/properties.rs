@@ -39,7 +39,7 @@ fn random_evidence(outcomes: &[(bool, bool)]) -> Evidence {
             let is_right = if pick == 0 { pair.0 } else { pair.1 };
             let text = if is_right { GOLD } else { WRONG };
             record.output = Some(text.to_owned());
-            record.answer = Some(text.to_owned());
+            record.answer = Some(Some(text.to_owned()));
             record.correct = Some(is_right);
         }
     }

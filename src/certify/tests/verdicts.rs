@@ -285,8 +285,6 @@ fn an_unproved_recipe_is_not_established() {
         let detail = detail_of(&evidence, [not_established("engagement_unproved"); 2]);
         assert!(detail.contains(expected), "{detail}");
     }
-    let evidence = spoil(|e| arm_mut(e, "AD").engagement = None);
-    detail_of(&evidence, [not_established("engagement_unproved"); 2]);
     let unit = spoil(|e| arm_mut(e, "AD").engagement.as_mut().unwrap().unit_scales = true);
     let caveats = certificate(&unit, "AD").caveats;
     assert!(caveats.iter().any(|text| text.starts_with("Unit scales")));

@@ -242,7 +242,7 @@ fn answered(record: Record, is_right: bool, is_math: bool) -> Record {
         output_ids: Some(vec![u32::from(is_right)]),
         output_tokens: Some(1),
         finish: Some(Finish::Stop),
-        answer: is_math.then(|| text.to_owned()),
+        answer: is_math.then(|| Some(text.to_owned())),
         correct: Some(is_right),
         ..record
     }

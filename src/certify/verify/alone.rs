@@ -13,7 +13,7 @@ use crate::recipe::Recipe;
 use crate::schema::{
     AnswerMode, CERTIFICATE_SCHEMA, Certificate, ObjectiveResult, Verdict, tree_differences,
 };
-use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, resources_path, start_path};
+use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, engagement_path, resources_path, start_path};
 
 use super::super::assemble::{certificate_recipe, memory};
 use super::super::regenerated::{REGENERATED_CASES, regenerated_name};
@@ -245,7 +245,7 @@ fn needed(certificate: &Certificate) -> Vec<String> {
     let arm = &certificate.recipe.name;
     let mut needed = vec![MANIFEST_FILE.to_owned()];
     if certificate.engagement.is_some() {
-        needed.push(format!("arms/{arm}/engagement.json"));
+        needed.push(engagement_path(arm));
     }
     needed.extend(certificate.resources.keys().map(|arm| resources_path(arm)));
     // An import's records tell by themselves which protocol they carry.

@@ -8,8 +8,9 @@ use serde::Serialize;
 use crate::certify::{POWERS, outlook};
 use crate::schema::{Certificate, ObjectiveName, RuleOutlook, RuleResult, Verdict};
 use crate::stats::MAX_PAIRS_SOUGHT;
-use crate::store::{RunDir, read_certificate};
+use crate::store::RunDir;
 
+use super::super::baseline::read_consistent;
 use super::super::{issue, qualify};
 use super::{Failure, Format, SCHEMA, limit_text, write_json, write_table};
 
@@ -19,8 +20,8 @@ const APPROXIMATE: &str = "nll: documents by normal approximation from the obser
     its spread over documents.";
 const BEYOND: &str =
     "none: the estimate itself is beyond the limit, more pairs alone would not do.";
-const AS_IT_STANDS: &str = "The certificate's figures are taken as they stand; they were not \
-    recomputed.";
+const AS_IT_STANDS: &str = "The certificate's figures follow from each other; they were not \
+    recomputed from its run.";
 
 #[derive(Serialize)]
 struct Document {
@@ -74,7 +75,7 @@ pub(super) fn of_certificate(
     format: Format,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let certificate = read_certificate(path).map_err(|error| qualify::failure(error.into()))?;
+    let certificate = read_consistent(path)?;
     print(path, &[certificate], &[AS_IT_STANDS], format, out)
 }
 

@@ -264,8 +264,11 @@ impl Engine for HttpEngine {
         let ask = move |index: usize, attempts: pump::Attempts<Answer>| {
             let (asker, list) = (asker.clone(), Arc::clone(&list));
             async move {
-                let mut failed = |failure| attempts.failed(failure);
-                asker.answer(&list[index], &mut failed).await
+                let mut heard = pump::Heard::default();
+                let mut failed = |failure| attempts.failed(&mut heard, failure);
+                let outcome = asker.answer(&list[index], &mut failed).await;
+                attempts.ended(heard, &outcome);
+                outcome
             }
         };
         let bounds = self.bounds(self.settings.concurrency);
@@ -303,8 +306,11 @@ impl Engine for HttpEngine {
         let ask = move |index: usize, attempts: pump::Attempts<f64>| {
             let (asker, list) = (asker.clone(), Arc::clone(&list));
             async move {
-                let mut failed = |failure| attempts.failed(failure);
-                asker.likelihood(dialect, &list[index], &mut failed).await
+                let mut heard = pump::Heard::default();
+                let mut failed = |failure| attempts.failed(&mut heard, failure);
+                let outcome = asker.likelihood(dialect, &list[index], &mut failed).await;
+                attempts.ended(heard, &outcome);
+                outcome
             }
         };
         let bounds = self.bounds(self.windows(dialect));

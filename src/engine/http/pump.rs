@@ -44,8 +44,44 @@ pub(super) struct Attempts<T> {
     news: Sender<News<T>>,
 }
 
+/// What was heard of attempts at one request before its outcome.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Heard {
+    /// Number of the last one that failed, from 1.
+    attempt: u32,
+    /// It was not tried again: the outcome is its failure.
+    was_last: bool,
+}
+
 impl<T> Attempts<T> {
-    pub fn failed(&self, failure: FailedAttempt) {
+    pub fn failed(&self, heard: &mut Heard, failure: FailedAttempt) {
+        *heard = Heard {
+            attempt: failure.attempt,
+            was_last: failure.wait_ms.is_none(),
+        };
+        self.tell(failure);
+    }
+
+    /// Tells of an attempt that had a reply which cannot be used: nothing of it was heard so far.
+    pub fn ended(&self, heard: Heard, outcome: &Result<T, CallError>) {
+        let Err(error) = outcome else { return };
+        let status = match error {
+            // Nothing was sent.
+            CallError::Request { status: None, .. } => return,
+            CallError::Request { status, .. } => *status,
+            CallError::Server(_) => Some(200),
+        };
+        if !heard.was_last {
+            self.tell(FailedAttempt {
+                attempt: heard.attempt + 1,
+                status,
+                error: error.what().to_owned(),
+                wait_ms: None,
+            });
+        }
+    }
+
+    fn tell(&self, failure: FailedAttempt) {
         // Nobody listens any more where the run was stopped.
         let _ = self.news.send(News::Attempt(self.index, failure));
     }

@@ -218,7 +218,7 @@ impl<'a> PanelWork<'a> {
             .parser
             .and_then(|parser| score::parse_answer(parser, text));
         record.correct = Some(correct(answer.as_ref()));
-        record.answer = answer.map(|answer| answer.to_string());
+        record.answer = Some(answer.map(|answer| answer.to_string()));
         record.secondary = Parser::secondary()
             .iter()
             .map(|&parser| {

@@ -252,6 +252,11 @@ fn objective(certificate: &Certificate, name: ObjectiveName) -> Section {
             reason.name()
         ));
     }
+    let lacks = result.incomplete.as_deref().and_then(Reason::from_name);
+    sentences.extend(lacks.map(|why| {
+        let (meaning, name) = (reason::meaning(why), why.name());
+        format!("The evidence is incomplete as well: {meaning} ({name}).")
+    }));
     // Where bounds decide, the rules say it.
     let detail = result
         .detail
@@ -315,7 +320,8 @@ fn needed(certificate: &Certificate) -> Option<Section> {
     };
     for result in OBJECTIVES.map(|name| certificate.objectives.get(name)) {
         let reason = result.reason.as_deref().and_then(Reason::from_name);
-        if let Some(reason) = reason {
+        let lacks = result.incomplete.as_deref().and_then(Reason::from_name);
+        for reason in reason.into_iter().chain(lacks) {
             say(format!(
                 "For {}: {}.",
                 reason.name(),

@@ -67,6 +67,9 @@ pub(super) fn meaning(reason: Reason) -> &'static str {
         Reason::ResourcesUnknown => {
             "the protocol limits what an arm may take of the machine, and nothing says what it took"
         }
+        Reason::MissingFiles => {
+            "a file that every arm leaves behind is absent, and what it proved is not known"
+        }
         Reason::EngagementUnproved => {
             "nothing proves that the recipe was in use: a server that ignores the setting would \
              give the same answers as native"
@@ -136,6 +139,9 @@ pub(super) fn remedy(reason: Reason) -> &'static str {
         }
         Reason::ResourcesUnknown => {
             "a run by a built-in worker of this version, which samples its memory"
+        }
+        Reason::MissingFiles => {
+            "the file as the run wrote it, from a copy of the run directory, or a new run"
         }
         Reason::EngagementUnproved => {
             "a worker that says what it stored, or that shows at least one difference from native"

@@ -1,7 +1,7 @@
 //! Figures as a page writes them.
 
 use crate::report::contrast::number::significant;
-use crate::report::figure::{nonzero_change, share_and_limit};
+use crate::report::figure::{nonzero_change, share_and_limit, verdict_and_reason};
 use crate::schema::{ObjectiveResult, RuleResult, Verdict};
 
 /// Digits of a limit: it is written whole, but for what binary numbers add to it.
@@ -125,10 +125,7 @@ pub(super) fn why(result: &ObjectiveResult) -> Option<String> {
     if result.verdict == Verdict::Pass {
         return None;
     }
-    let mut text = verdict(result.verdict).1.to_owned();
-    if let Some(reason) = &result.reason {
-        text.push_str(&format!(" ({reason})"));
-    }
+    let mut text = verdict_and_reason(result);
     if let Some(detail) = &result.detail {
         text.push_str(&format!(": {detail}"));
     }

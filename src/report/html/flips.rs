@@ -199,7 +199,7 @@ fn answer(arm: &str, right: bool, record: &Record, side: Option<Side>) -> Answer
     Answer {
         arm: arm.to_owned(),
         right,
-        parsed: record.answer.as_ref().map(|text| excerpt(text, SHORT)),
+        parsed: record.parsed().map(|text| excerpt(text, SHORT)),
         truncated: record.finish == Some(Finish::Length),
         side,
     }

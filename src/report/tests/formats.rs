@@ -51,6 +51,7 @@ fn against() -> Against {
                 objective: ObjectiveName::Preservation,
                 then: Verdict::Pass,
                 now: Verdict::NotEstablished,
+                is_incomplete: false,
                 reason: Some("bound_exceeds_limit".to_owned()),
                 rules: vec![RuleChange {
                     rule: "nll".to_owned(),

@@ -145,6 +145,24 @@ fn records_out_of_plan_are_refused_before_anything_is_written() {
 }
 
 #[test]
+fn a_record_that_was_doubled_stays_and_its_case_is_not_asked_again() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("math.jsonl");
+    let plan = plan(3);
+    let records = records(&plan);
+    for doubled in [[0, 0, 1, 2], [0, 1, 0, 2], [0, 1, 1, 2]] {
+        let all = doubled.map(|at: usize| records[at].clone());
+        fs::write(&path, whole_file(&all[..3])).unwrap();
+        assert_eq!(resume(&path, &plan, &records), 2);
+        assert_eq!(fs::read(&path).unwrap(), whole_file(&all), "{doubled:?}");
+    }
+    let again = [&records[..], &records[..1]].concat();
+    fs::write(&path, whole_file(&again)).unwrap();
+    assert_eq!(resume(&path, &plan, &records), 3);
+    assert_eq!(fs::read(&path).unwrap(), whole_file(&again));
+}
+
+#[test]
 fn a_damaged_file_is_refused_by_line_and_left_alone() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("math.jsonl");
@@ -153,7 +171,8 @@ fn a_damaged_file_is_refused_by_line_and_left_alone() {
     let whole = whole_file(&records);
     let mut swapped = whole_file(&[records[1].clone(), records[0].clone()]);
     swapped.extend_from_slice(b"{\"torn");
-    let doubled = whole_file(&[records[0].clone(), records[0].clone()]);
+    let doubled = [&records[0], &records[0], &records[2]].map(Record::clone);
+    let doubled = whole_file(&doubled);
     let mut zeros = whole.clone();
     zeros[2..9].fill(0);
     for (bytes, message) in [
@@ -163,7 +182,7 @@ fn a_damaged_file_is_refused_by_line_and_left_alone() {
         ),
         (
             doubled,
-            "math.jsonl:2: found a second record of case case-0",
+            "math.jsonl:3: found case case-2, expected case case-1",
         ),
         (zeros, "math.jsonl:1: found no record"),
     ] {

@@ -24,6 +24,7 @@ pub(super) fn check(certificate: &Certificate) -> Vec<Disagreement> {
                 verdict => against_other(verdict, result, certificate),
             };
             claims.extend(outlooks(result));
+            claims.extend(incomplete(result));
             claims.into_iter().map(move |(field, found, expected)| {
                 let path = format!("objectives.{}.{field}", name.name());
                 Disagreement::claim(&path, found, expected)
@@ -50,6 +51,17 @@ fn outlooks(result: &ObjectiveResult) -> Option<Claim> {
             json!(result.outlook),
             json!(expected).to_string(),
         )
+    })
+}
+
+/// What makes evidence incomplete stands beside a verdict that does not say it, and nowhere else.
+fn incomplete(result: &ObjectiveResult) -> Option<Claim> {
+    let name = result.incomplete.as_deref()?;
+    let verdict = Reason::from_name(name).map(Reason::verdict);
+    let fits = result.verdict == Verdict::Descriptive && verdict == Some(Verdict::Incomplete);
+    (!fits).then(|| {
+        let expected = "nothing, or beside a descriptive verdict a reason of `incomplete`";
+        ("incomplete", json!(name), expected.to_owned())
     })
 }
 

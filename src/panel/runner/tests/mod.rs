@@ -244,7 +244,7 @@ fn records_hold_what_the_engine_said_and_its_score() {
     let native = dir.records("native", "math").unwrap();
     assert_eq!(native.len(), 5);
     assert_eq!(native[0].case, "gsm8k-0001");
-    assert_eq!(native[0].answer.as_deref(), Some("32"));
+    assert_eq!(native[0].parsed(), Some("32"));
     assert_eq!(native[0].prompt_tokens, 3);
     assert!(native.iter().all(|record| record.correct == Some(true)));
     let candidate = dir.records("AD", "math").unwrap();
