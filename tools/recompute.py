@@ -123,14 +123,7 @@ def shuffle(items, stream, seed):
         items[place], items[other] = items[other], items[place]
 
 
-def packed(values):
-    """One integer with 128 bits for each value."""
-    words = array("Q", (word for value in values for word in (value, 0)))
-    return int.from_bytes(words.tobytes(), sys.byteorder) if sys.byteorder == "little" else sum(
-        value << 128 * i for i, value in enumerate(values))
-
-
-def unpacked(number, count):
+def words_of(number, count):
     """The low 32 bits and the next 32 bits of each 128 bits."""
     words = array("I", number.to_bytes(16 * count, "little"))
     if sys.byteorder == "big":
@@ -141,16 +134,17 @@ def unpacked(number, count):
 @functools.lru_cache(maxsize=None)
 def draws(documents, resamples, seed):
     """Indices that the resamples draw, as one column per draw: `draws[j][i]` is draw `j` of resample `i`."""
-    lanes, streams = packed([1] * resamples), packed(range(resamples))
+    lanes = (2 ** (128 * resamples) - 1) // (2**128 - 1)
+    streams = int.from_bytes(b"".join(stream.to_bytes(16, "little") for stream in range(resamples)), "little")
     least, rejected = 2**32 % documents, set()
+    progress(f"drawing {resamples} resamples of {documents} documents")
     code = "B" if documents <= 256 else "H" if documents <= 65536 else "I"
     columns = []
     for block in range((documents + 3) // 4):
-        progress(f"drawing {resamples} resamples of {documents} documents: {4 * block} of {documents}")
         for x in philox(block, streams, lanes, seed):
             for words in (x & lanes * MASK_32, x >> 32 & lanes * MASK_32):
                 if len(columns) < documents:
-                    rest, index = unpacked(words * documents, resamples)
+                    rest, index = words_of(words * documents, resamples)
                     columns.append(array(code, index))
                     if least and min(rest) < least:
                         rejected.update(i for i, low in enumerate(rest) if low < least)
@@ -645,7 +639,7 @@ def vector_bytes(form, elements):
     form, _, scales = form.partition(":")
     groups = {"int4": (20, 32), "int4-64": (36, 64)}
     if form in groups:
-        return groups[form][0] * elements // groups[form][1]
+        return groups[form][0] * -(-elements // groups[form][1])
     return {"native": 2, "e4m3": 1, "e5m2": 1, "int8": 1}[form] * elements + 4 * (scales == "dynamic")
 
 
@@ -701,6 +695,10 @@ def memory_figures(recipe, native, kept):
 
 # --- A run -----------------------------------------------------------------------------------------------------------
 
+RECORD_TYPES = {"case": str, "case_sha256": str, "prompt_tokens": int, "output": str, "output_tokens": int,
+                "output_ids": list, "targets": int, "secondary": dict, "kv": dict}
+
+
 class Run:
     """What a run directory holds; files are read once."""
 
@@ -734,7 +732,13 @@ class Run:
 
     @functools.lru_cache(maxsize=None)
     def records(self, arm, panel, kind=""):
-        return [record for _, record in read_lines(self.file(f"arms/{arm}/{panel}{kind}.jsonl"))]
+        path = self.file(f"arms/{arm}/{panel}{kind}.jsonl")
+        records = [record for _, record in read_lines(path)]
+        for number, record in enumerate(records, 1):
+            for field, types in RECORD_TYPES.items():
+                if not isinstance(record.get(field, None if field.startswith("case") else types()), types):
+                    raise Unreadable(f"{path}:{number}: {field} is missing, or of another type than {types.__name__}")
+        return records
 
     def run_panels(self):
         return [panel for panel in self.panels if "unsupported" not in self.panels[panel]]
@@ -745,15 +749,18 @@ class Run:
     @functools.lru_cache(maxsize=None)
     def outcomes(self, arm, panel):
         """Right or wrong, or mean NLL, by case; of cases without an outcome nothing."""
-        found = {}
+        found, seen = {}, set()
         for record in self.records(arm, panel):
-            digest, case = self.cases(panel).get(record["case"], (None, None))
-            if digest == record["case_sha256"] and "error" not in record:
-                if "nll_sum" in record:
-                    if is_finite(record["nll_sum"]):
-                        found[record["case"]] = record["nll_sum"] / record["targets"]
-                else:
-                    found[record["case"]] = scored(record, case)["correct"]
+            name = record["case"]
+            digest, case = self.cases(panel).get(name, (None, None))
+            found.pop(name, None)
+            if name in seen or digest != record["case_sha256"] or "error" in record:
+                continue
+            if "targets" not in record:
+                found[name] = scored(record, case)["correct"]
+            elif is_finite(record.get("nll_sum")):
+                found[name] = record["nll_sum"] / record["targets"]
+            seen.add(name)
         return found
 
     def pairs(self, control, candidate, panel):
@@ -811,11 +818,14 @@ def expected_record(run, arm, digest, case, record):
 
 def compare_records(run, arm, comparison):
     for panel in run.run_panels():
-        cases = list(run.cases(panel).values())
-        for number, record in enumerate(run.records(arm, panel)):
-            if number < len(cases):
-                wanted = expected_record(run, arm, *cases[number], record)
-                comparison.compare(f"arms/{arm}/{panel}.jsonl:{number + 1}", record, wanted, "record")
+        cases, records, file = run.cases(panel), run.records(arm, panel), f"arms/{arm}/{panel}.jsonl"
+        for record in records:
+            name = record["case"]
+            if name in cases:
+                comparison.compare(f"{file} {name}", record, expected_record(run, arm, *cases[name], record), "record")
+        names = list(dict.fromkeys(record["case"] for record in records))
+        in_order = [name for name in names if name in cases] == [name for name in cases if name in names]
+        comparison.compare(f"{file}, in the order of the panel", in_order, True, "file")
 
 
 # --- A certificate ---------------------------------------------------------------------------------------------------
@@ -950,7 +960,7 @@ class Certificate:
         """Why a panel's evidence is incomplete."""
         run, plan, gaps = self.run, self.run.plans[panel], set()
         if panel not in run.panels:
-            return {"no_panel"}
+            return {"missing_records"}
         if panel not in run.run_panels() or "unsupported" in run.arms[self.arm]:
             return gaps
         size = plan.get("cases", plan.get("documents"))
@@ -984,7 +994,8 @@ class Certificate:
             sides = [run.json("import.json")[side] for side in ("native", "candidate")]
             add_if("post_hoc", any(side["protocol_sha256"] != [digest] or side["without_protocol"] for side in sides))
         elif "arm_unsupported" not in reasons:
-            add_if("protocol_unproved", None in starts)
+            begun = [any(run.records(arm, panel) for panel in run.run_panels()) for arm in (self.arm, *run.controls)]
+            add_if("protocol_unproved", any(has_records and not start for has_records, start in zip(begun, starts)))
             add_if("protocol_changed", any(start and start["protocol_sha256"] != digest for start in starts))
         add_if("model_undeclared", not any(
             declared["name"] in ("*", model["name"]) and declared.get("sha256") in (None, model["weights_sha256"])
@@ -993,6 +1004,9 @@ class Certificate:
         add_if("recipe_undeclared", self.recipe.spec not in declared)
         add_if("panel_undeclared", not set(run.panels) <= set(run.plans))
         add_if("objective_undeclared", objective and objective not in protocol["objectives"])
+        kinds = {plan["kind"] for plan in run.plans.values()}
+        add_if("no_panel", kinds != {"math", "nll", "retrieval"})
+        add_if("missing_records", len(run.controls) < len(protocol["controls"]) or self.lacks_beside())
         self.resource_reasons(reasons)
         add_if("engagement_unproved", not self.is_engaged())
         for panel in run.run_panels():
@@ -1006,19 +1020,29 @@ class Certificate:
     def resource_reasons(self, reasons):
         limits = self.protocol.get("resource_limits") or {}
         for arm in self.arms if limits else ():
-            sampled = (self.resources().get(arm) or {}).get("sampled")
+            sampled = ((self.resources() or {}).get(arm) or {}).get("sampled")
             if not sampled:
                 reasons.add("resources_unknown")
             elif (sampled["peak_bytes"] > (limits.get("peak_device_bytes") or math.inf)
                   or sampled["largest_gap_ms"] > (limits.get("largest_sample_gap_ms") or math.inf)):
                 reasons.add("resource_limit")
 
+    def lacks_beside(self):
+        """Whether the second native arm or the cases that were generated plainly lack records."""
+        run = self.run
+        if "unsupported" in run.arms[self.arm]:
+            return False
+        answers = self.answers()
+        lacking = answers is not None and answers["regenerated"] < len(self.chosen())
+        return lacking or bool(run.aa) and self.aa()["records"] < sum(
+            len(run.cases(panel)) for panel in run.run_panels())
+
     def is_engaged(self):
         """On servers as the certificate says: docs/servers.md has the rule."""
         if self.run.worker == "http":
             return all(objective.get("reason") != "engagement_unproved" for objective in self.stored["objectives"].values())
-        engagement = self.run.json(f"arms/{self.arm}/engagement.json")
-        return engagement is not None and engagement["differs_from_native"]
+        proofs = [self.run.json(f"arms/{arm}/engagement.json") for arm in self.arms]
+        return all(proofs) and proofs[0]["differs_from_native"]
 
     def is_noisy(self):
         run, rule = self.run, self.rules["gross_loss"]
@@ -1045,27 +1069,27 @@ class Certificate:
                                      for field in ("output_ids", "output", "finish", "error", "nll_sum"))
         return {"lost": lost, "gained": gained, "records": records, "identical_bits": identical}
 
+    def mode(self):
+        return (self.run.json(f"arms/{self.arm}/start.json") or {}).get("answers")
+
     def chosen(self):
-        """Cases that a verified arm generates plainly as well, by panel."""
-        cases = [(panel, i) for panel, plan in self.run.plans.items() if plan["kind"] != "nll"
-                 and panel in self.run.run_panels() for i in range(len(self.run.cases(panel)))]
+        """(panel, case) of what a verified arm generates plainly as well."""
+        run = self.run
+        cases = [(panel, case) for panel, plan in run.plans.items() if plan["kind"] != "nll"
+                 and panel in run.run_panels() for case in run.cases(panel)] if self.mode() == "verified" else []
         shuffle(cases, 4 << 56, self.protocol["seed"])
-        return sorted(cases[:32])
+        return cases[:32]
 
     def answers(self):
-        start = self.run.json(f"arms/{self.arm}/start.json") or {}
-        if "answers" not in start:
+        if self.mode() is None:
             return None
-        chosen = self.chosen() if start["answers"] == "verified" else []
-        mismatches = 0
+        regenerated, mismatches, chosen = 0, 0, set(self.chosen())
         for panel in self.run.run_panels():
             records = {record["case"]: record for record in self.run.records(self.arm, panel)}
-            again = self.run.records(self.arm, panel, ".regenerated")
-            names = list(self.run.cases(panel))
-            expected = [names[i] for name, i in chosen if name == panel]
-            mismatches += len(set(expected) ^ {record["case"] for record in again})
-            mismatches += sum(records.get(record["case"]) != record for record in again)
-        return {"mode": start["answers"], "regenerated": len(chosen), "mismatches": mismatches}
+            for again in self.run.records(self.arm, panel, ".regenerated"):
+                regenerated += again["case"] in records
+                mismatches += (panel, again["case"]) not in chosen or records.get(again["case"], again) != again
+        return {"mode": self.mode(), "regenerated": regenerated, "mismatches": mismatches}
 
     def engagement(self):
         stored = self.run.json(f"arms/{self.arm}/engagement.json")
@@ -1095,12 +1119,12 @@ class Certificate:
 
     def resources(self):
         found = {arm: self.run.json(f"arms/{arm}/resources.json") for arm in self.arms}
-        return Keyed((arm, summed_up(file["parts"])) for arm, file in found.items() if file)
+        return Keyed((arm, summed_up(file["parts"])) for arm, file in found.items() if file) or None
 
     def counts(self, arm):
         records = [record for panel in self.run.run_panels() for record in self.run.records(arm, panel)]
-        unparsed = sum("answer" not in record and "error" not in record for panel in self.run.run_panels()
-                       if panel == "math" for record in self.run.records(arm, panel))
+        math_records = self.run.records(arm, "math") if "math" in self.run.run_panels() else []
+        unparsed = sum("output" in record and "answer" not in record for record in math_records)
         return {"truncated": sum(record.get("finish") == "length" for record in records), "unparsed": unparsed,
                 "errors": sum("error" in record for record in records),
                 "empty": sum(record.get("output") == "" for record in records) or None}
@@ -1247,9 +1271,15 @@ def main():
     arguments = parser.parse_args()
     differs = False
     try:
-        run = Run(arguments.run)
+        try:
+            run = Run(arguments.run)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise Unreadable(f"{arguments.run}/run.json: not as docs/schemas/manifest.json says: {error!r}") from error
         for name, stored in certificates_of(run, arguments.recipes):
-            comparison = compare_certificate(run, name, stored, arguments.quick)
+            try:
+                comparison = compare_certificate(run, name, stored, arguments.quick)
+            except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                raise Unreadable(f"{arguments.run}: not as docs/schemas say, at {name}: {error!r}") from error
             quick = " (without the bootstrap)" if arguments.quick else ""
             count = len(comparison.differences)
             result = f"{count} differ" if count > 1 else "1 differs" if count else "none differs"
