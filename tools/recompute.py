@@ -3,16 +3,18 @@
 
     python3 tools/recompute.py [--quick] RUN [RECIPE...]
 
-A second program beside `kvassay verify`, written from docs/evidence.md and docs/statistics.md alone, with Python's
-standard library (3.9 or later) alone: where both agree, the documents say all that a certificate rests on. One line
-per certificate says how many figures were recomputed, those of the records of its arms included; each difference has
-a line of its own. Exit code 0: none differs; 5: some do; 2: a file cannot be read, which is named.
+A second program beside `kvassay verify`, which shares nothing with it but the documents: docs/evidence.md,
+docs/statistics.md and, for formats and windows, docs/recipes.md. Names are theirs. It needs Python 3.9 or later and
+nothing else. One line per certificate says how many figures were recomputed, those of the records of its arms
+included; each difference has a line of its own. Exit code 0: none differs; 5: some do; 2: a file cannot be read,
+which is named.
 
 Left out: `tool`, `caveats`, `detail`, `server_engagement`, `needed_80` and `needed_95` of rules on counts; digests of
 files that a run does not keep (model, tokenizer, sources); what only the model can tell (outputs, likelihoods,
-`changed`, `saturated`, dynamic scales: they are added up and compared as they stand); the reason
-`protocol_after_records`. Fields that the documents do not name are passed over. Letters are those that Python's
-`unicodedata` lets one tell; Unicode's property Alphabetic has a few more marks and symbols.
+`changed`, `saturated`, dynamic scales: they are added up and compared as they stand); certificates that `certify
+--protocol` issued under another protocol than the run's. On servers, `engagement_unproved` is taken from the
+certificate. Fields that the documents do not name are passed over. Letters are those that Python's `unicodedata`
+lets one tell; Unicode's property Alphabetic differs in some combining marks and symbols.
 `--quick` leaves the bootstrap out: its bounds and standard errors are taken from the certificate.
 """
 import argparse
@@ -542,6 +544,7 @@ def read_number(text):
     return value
 
 
+@functools.lru_cache(maxsize=None)
 def answer_in(text):
     value = read_number(text)
     return None if value in (NO_NUMBER, AMBIGUOUS) else value
@@ -555,12 +558,14 @@ def own_answer(output):
     return text
 
 
+@functools.lru_cache(maxsize=None)
 def last_number(text):
     text = normalise(text)
     found = numbers(text)
     return found[-1].value if found and not is_touched(text, found[-1]) else None
 
 
+@functools.lru_cache(maxsize=None)
 def gsm8k(output):
     text = own_answer(output)
     before_number = compiled(BEFORE_NUMBER, text, re.I)
@@ -602,6 +607,7 @@ def counts_as_answer(after, sentence, before_number):
     return before_number.match(line) and "=" not in line and not any(is_letter(c) or is_numeral(c) for c in behind)
 
 
+@functools.lru_cache(maxsize=None)
 def needle(output, gold):
     value = decimal(gold)
     if value is None or sum(map(is_numeral, gold)) < 5:
@@ -1053,6 +1059,7 @@ class Certificate:
 
     # Accounts
 
+    @functools.lru_cache(maxsize=None)
     def aa(self):
         run, records, lost, gained, identical = self.run, 0, 0, 0, True
         if not run.aa:
@@ -1072,6 +1079,7 @@ class Certificate:
     def mode(self):
         return (self.run.json(f"arms/{self.arm}/start.json") or {}).get("answers")
 
+    @functools.lru_cache(maxsize=None)
     def chosen(self):
         """(panel, case) of what a verified arm generates plainly as well."""
         run = self.run
@@ -1080,6 +1088,7 @@ class Certificate:
         shuffle(cases, 4 << 56, self.protocol["seed"])
         return cases[:32]
 
+    @functools.lru_cache(maxsize=None)
     def answers(self):
         if self.mode() is None:
             return None
@@ -1279,7 +1288,8 @@ def main():
             try:
                 comparison = compare_certificate(run, name, stored, arguments.quick)
             except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                raise Unreadable(f"{arguments.run}: not as docs/schemas say, at {name}: {error!r}") from error
+                raise Unreadable(f"{run.file('certificates/' + name + '.json')}: it, or a file that it rests on, is not "
+                                 f"as docs/schemas say: {error!r}") from error
             quick = " (without the bootstrap)" if arguments.quick else ""
             count = len(comparison.differences)
             result = f"{count} differ" if count > 1 else "1 differs" if count else "none differs"
