@@ -18,6 +18,7 @@ lets one tell; Unicode's property Alphabetic differs in some combining marks and
 `--quick` leaves the bootstrap out: its bounds and standard errors are taken from the certificate.
 """
 import argparse
+import contextlib
 import functools
 import hashlib
 import json
@@ -49,13 +50,13 @@ def read_bytes(path):
         raise Unreadable(f"{path}: {error.strerror}") from error
 
 
-def parse(path, data, kind=dict):
+def parse(path, data):
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"{path}: no JSON: {error}") from error
-    if not isinstance(value, kind):
-        raise Unreadable(f"{path}: a JSON {kind.__name__} was expected")
+    if not isinstance(value, dict):
+        raise Unreadable(f"{path}: no JSON object")
     return value
 
 
@@ -297,8 +298,8 @@ def is_word(char):
 
 
 def compiled(pattern, text, flags=0):
-    """The pattern with \\s, \\w, \\d, \\p{L}, \\p{N} and \\b as Unicode has them: spelt out for what occurs in the text.
-    Patterns have the first five within brackets only."""
+    """The pattern with \\s, \\w, \\d, \\p{L}, \\p{N}, which it has within brackets only, and \\b as Unicode has them:
+    spelt out for the characters of the text."""
     return compiled_for(pattern, frozenset(char for char in text if char > "\x7f"), flags)
 
 
@@ -690,12 +691,12 @@ def memory_figures(recipe, native, kept):
     figures = {"page_tokens": 16, "bytes_per_token": own, "native_bytes_per_token": base,
                "sink_bytes": recipe.sink * recipe.token_bytes(recipe.layers, sink=True) or None,
                "saved": (base - own) / base if base else 0.0, "kept": None}
-    windowed = [layer for layer in recipe.layers if layer.window]
+    windowed, full = ([layer for layer in recipe.layers if bool(layer.window) == has] for has in (True, False))
     if windowed and kept:
-        full = [layer for layer in recipe.layers if not layer.window]
-        window = lambda of: sum(layer.window * of.token_bytes([layer]) for layer in windowed)
-        figures["kept"] = {"bytes_per_token": recipe.token_bytes(full), "native_bytes_per_token": native.token_bytes(full),
-                           "window_bytes": window(recipe), "native_window_bytes": window(native)}
+        figures["kept"] = {}
+        for prefix, of in (("", recipe), ("native_", native)):
+            figures["kept"][prefix + "bytes_per_token"] = of.token_bytes(full)
+            figures["kept"][prefix + "window_bytes"] = sum(layer.window * of.token_bytes([layer]) for layer in windowed)
     return figures
 
 
@@ -1046,7 +1047,8 @@ class Certificate:
     def is_engaged(self):
         """On servers as the certificate says: docs/servers.md has the rule."""
         if self.run.worker == "http":
-            return all(objective.get("reason") != "engagement_unproved" for objective in self.stored["objectives"].values())
+            objectives = self.stored["objectives"].values()
+            return all(objective.get("reason") != "engagement_unproved" for objective in objectives)
         proofs = [self.run.json(f"arms/{arm}/engagement.json") for arm in self.arms]
         return all(proofs) and proofs[0]["differs_from_native"]
 
@@ -1108,8 +1110,9 @@ class Certificate:
         layers = [{"layer": layer["layer"], **{component: {**layer[component], **self.recipe.counters(
             component, stored["probe_tokens"], [numbered[layer["layer"]]], self.run.absmax, layer[component])}
             for component in "kv"}} for layer in stored["layers"]]
-        scales = [layer[component].get(end) for layer in layers for component in "kv" for end in ("scale_min", "scale_max")]
-        scales = [scale for scale in scales if scale is not None]
+        ends = [(component, end) for component in "kv" for end in ("scale_min", "scale_max")]
+        scales = [layer[component][end] for layer in layers for component, end in ends
+                  if layer[component].get(end) is not None]
         return {**stored, "recipe": self.recipe.spec, "layers": layers, "totals": self.totals(),
                 "unit_scales": bool(scales) and all(scale == 1 for scale in scales),
                 "differs_from_native": self.recipe.forms != {"k": "native", "v": "native"} or "q=" in self.recipe.spec}
@@ -1244,15 +1247,26 @@ def compare_manifest(run, comparison):
 
 
 def compare_certificate(run, arm, stored, quick):
-    comparison, certificate = Comparison(), Certificate(run, arm, stored, quick)
-    comparison.compare("", stored, certificate.expected())
-    listed = [(file["path"], file["sha256"]) for file in stored.get("evidence", [])]
-    comparison.compare("evidence", Keyed(listed), certificate.evidence())
-    comparison.compare("evidence, sorted by path", listed == sorted(set(listed)), True)
-    compare_manifest(run, comparison)
-    for name in certificate.arms:
-        compare_records(run, name, comparison)
+    comparison = Comparison()
+    with schema_of(run.file(f"certificates/{arm}.json")):
+        certificate = Certificate(run, arm, stored, quick)
+        comparison.compare("", stored, certificate.expected())
+        listed = [(file["path"], file["sha256"]) for file in stored.get("evidence", [])]
+        comparison.compare("evidence", Keyed(listed), certificate.evidence())
+        comparison.compare("evidence, sorted by path", listed == sorted(set(listed)), True)
+        compare_manifest(run, comparison)
+        for name in certificate.arms:
+            compare_records(run, name, comparison)
     return comparison
+
+
+@contextlib.contextmanager
+def schema_of(path):
+    """What is missing or of another type than docs/schemas say."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise Unreadable(f"{path}: it, or a file that it rests on, is not as its schema says: {error!r}") from error
 
 
 def progress(message):
@@ -1275,21 +1289,15 @@ def certificates_of(run, recipes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("run", metavar="RUN", help="run directory")
-    parser.add_argument("recipes", metavar="RECIPE", nargs="*", help="certificates to recompute, by name; all by default")
+    parser.add_argument("recipes", metavar="RECIPE", nargs="*", help="names of certificates; all by default")
     parser.add_argument("--quick", action="store_true", help="leave the bootstrap out")
     arguments = parser.parse_args()
     differs = False
     try:
-        try:
+        with schema_of(os.path.join(arguments.run, "run.json")):
             run = Run(arguments.run)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise Unreadable(f"{arguments.run}/run.json: not as docs/schemas/manifest.json says: {error!r}") from error
         for name, stored in certificates_of(run, arguments.recipes):
-            try:
-                comparison = compare_certificate(run, name, stored, arguments.quick)
-            except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                raise Unreadable(f"{run.file('certificates/' + name + '.json')}: it, or a file that it rests on, is not "
-                                 f"as docs/schemas say: {error!r}") from error
+            comparison = compare_certificate(run, name, stored, arguments.quick)
             quick = " (without the bootstrap)" if arguments.quick else ""
             count = len(comparison.differences)
             result = f"{count} differ" if count > 1 else "1 differs" if count else "none differs"
