@@ -1,5 +1,5 @@
-//! `tools/recompute.py`, which is written from the documents alone, comes to every figure that the
-//! binary's certificates hold, and names what was changed. Needs `python3`.
+//! `tools/recompute.py`, which shares no code with the binary, comes to every figure of its
+//! certificates, and names what was changed. Needs `python3`.
 
 #![allow(clippy::unwrap_used)] // Helpers outside of test functions.
 

@@ -3,8 +3,8 @@
 
     python3 tools/recompute.py [--quick] RUN [RECIPE...]
 
-A second program beside `kvassay verify`, which shares nothing with it but the documents: docs/evidence.md,
-docs/statistics.md and, for formats and windows, docs/recipes.md. Names are theirs. It needs Python 3.9 or later and
+A second program beside `kvassay verify`, which shares no code with it. Both follow docs/evidence.md,
+docs/statistics.md and, for formats and windows, docs/recipes.md; names are theirs. It needs Python 3.9 or later and
 nothing else. One line per certificate says how many figures were recomputed, those of the records of its arms
 included; each difference has a line of its own. Exit code 0: none differs; 5: some do; 2: a file cannot be read,
 which is named.
