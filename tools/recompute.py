@@ -50,9 +50,16 @@ def read_bytes(path):
         raise Unreadable(f"{path}: {error.strerror}") from error
 
 
+def object_of(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return fields
+
+
 def parse(path, data):
     try:
-        value = json.loads(data)
+        value = json.loads(data, object_pairs_hook=object_of)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"{path}: no JSON: {error}") from error
     if not isinstance(value, dict):
@@ -845,6 +852,7 @@ REASONS = {
                    "fewer_cases", "limit", "no_panel", "resource_limit", "resources_unknown"),
     "not_established": ("engagement_unproved", "control_too_weak", "control_noise", "bound_undefined",
                         "bound_exceeds_limit")}
+PARSERS = {"math": "gsm8k/1", "retrieval": "needle/1", "nll": ""}
 METHODS = {"gross_loss": "clopper-pearson", "retrieval": "clopper-pearson", "net_change": "tango",
            "nll": "percentile-bootstrap"}
 
@@ -1236,14 +1244,26 @@ class Comparison:
 
 
 def compare_manifest(run, comparison):
-    manifest = run.manifest
+    manifest, tokenizer = run.manifest, run.manifest["model"]["tokenizer_sha256"]
     digest = sha256(canonical_json(run.protocol).encode())
     comparison.compare("run.json protocol_sha256", manifest["protocol_sha256"], digest, "manifest")
+    calibration, digests = run.json("calibration.json"), {}
+    if calibration:
+        weights = manifest["model"]["weights_sha256"]
+        comparison.compare("calibration.json weights_sha256", calibration["weights_sha256"], weights, "file")
+        digests["calibration"] = calibration["documents_sha256"]
     for panel in run.run_panels():
-        file = run.panels[panel]["file"]
-        lines = read_lines(run.file(file["path"]))
-        wanted = {"file": {"sha256": sha256(read_bytes(run.file(file["path"])))}, "cases": len(lines) - 1}
+        file = run.panels[panel]["file"]["path"]
+        lines, digests[panel] = read_lines(run.file(file)), sha256(read_bytes(run.file(file)))
+        wanted = {"file": {"sha256": digests[panel]}, "cases": len(lines) - 1}
         comparison.compare(f"run.json panels.{panel}", run.panels[panel], wanted, "manifest")
+        parser = PARSERS.get(run.plans.get(panel, {}).get("kind")) if run.worker != "import" else "imported/1"
+        header = {"panel": panel, "tokenizer_sha256": tokenizer, "parser": parser, "cases": len(lines) - 1}
+        comparison.compare(f"{file} header", lines[0][1], header, "file")
+    for frozen in run.protocol.get("frozen_panels", []):
+        if frozen["tokenizer_sha256"] == tokenizer and frozen["panel"] in digests:
+            field = f"run.json protocol.frozen_panels.{frozen['panel']}"
+            comparison.compare(field, frozen["sha256"], digests[frozen["panel"]], "manifest")
 
 
 def compare_certificate(run, arm, stored, quick):
@@ -1279,6 +1299,8 @@ def certificates_of(run, recipes):
         names = recipes or sorted(name[:-5] for name in os.listdir(folder) if name.endswith(".json"))
     except OSError as error:
         raise Unreadable(f"{folder}: {error.strerror}") from error
+    if not names:
+        raise Unreadable(f"{folder}: no certificate")
     for name in names:
         path = os.path.join(folder, name + ".json")
         if name not in run.arms:
