@@ -1144,8 +1144,8 @@ class Certificate:
     def counts(self, arm):
         records = [record for panel in self.run.run_panels() for record in self.run.records(arm, panel)]
         math_records = self.run.records(arm, "math") if "math" in self.run.run_panels() else []
-        unparsed = sum(("finish" in record or bool(record.get("secondary"))) and record.get("answer") is None
-                       for record in math_records)
+        unparsed = sum((record.get("finish") in ("stop", "length") or bool(record.get("secondary")))
+                       and record.get("answer") is None for record in math_records)
         return {"truncated": sum(record.get("finish") == "length" for record in records), "unparsed": unparsed,
                 "errors": sum("error" in record for record in records),
                 "empty": sum(record.get("output") == "" for record in records) or None}
