@@ -339,6 +339,27 @@ fn too_little_data_is_refused_with_what_there_is() {
 }
 
 #[test]
+fn a_question_that_comes_twice_is_refused() {
+    let data = Data::new();
+    let line = |text: &str| json!({"question": text, "answer": "#### 1"}).to_string();
+    let lines = ["One?", "Two?", "One?"].map(line).join("\n");
+    data.write("gsm8k/questions.jsonl", lines);
+    let none = json!({"documents": 0, "lengths": [], "forced_tokens": 0});
+    let of = |cases: u32| {
+        let panels =
+            json!([{"kind": "math", "task": "gsm8k", "cases": cases, "max_new_tokens": 4}]);
+        let (protocol, tokenizer) = (protocol(panels, none.clone()), FakeTokenizer::new());
+        build(&protocol, &data.resolve(), &tokenizer, &geometry(4096))
+    };
+    of(2).unwrap();
+    assert_eq!(
+        of(3).unwrap_err().to_string(),
+        "panel math: found case gsm8k-0002 with the content of case gsm8k-0000, expected each \
+         content once"
+    );
+}
+
+#[test]
 fn wrong_tasks_and_failing_tokenizers_are_named() {
     let math = |task: &str| {
         protocol(
