@@ -3,6 +3,7 @@
 mod baseline;
 mod beside;
 mod cases;
+mod contradictory;
 mod contrast;
 mod engaged;
 mod incomplete;
@@ -12,6 +13,7 @@ mod properties;
 mod published;
 mod regenerated;
 mod resources;
+mod served;
 mod stored;
 mod verdicts;
 mod world;
