@@ -2,6 +2,7 @@
 
 mod baseline;
 mod beside;
+mod builtin;
 mod cases;
 mod contradictory;
 mod contrast;
