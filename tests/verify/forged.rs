@@ -300,8 +300,8 @@ fn a_run_that_contradicts_itself_is_a_mismatch_whatever_its_digests() {
             "run.json: protocol: the run holds protocol demo with SHA-256 ",
         ),
         (
-            |run| change_manifest(run, |it| it.model.weights_sha256 = "0".repeat(64)),
-            "run.json: model.weights_sha256: the run holds 000",
+            |run| change_manifest(run, |it| it.model.files[0].sha256 = "0".repeat(64)),
+            "run.json: model.weights_sha256: the run holds cac6",
         ),
         (
             |run| change_manifest(run, |it| it.worker.kind = "gpu".to_owned()),

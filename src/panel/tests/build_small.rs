@@ -338,23 +338,24 @@ fn too_little_data_is_refused_with_what_there_is() {
     );
 }
 
+/// Questions are refused where they are read; articles may hold the same text under two titles.
 #[test]
-fn a_question_that_comes_twice_is_refused() {
+fn a_case_that_comes_twice_is_refused() {
+    let text = "The town had seven wells in its time. ".repeat(40);
+    let lines = ["A", "B"].map(|title| json!({"title": title, "text": text}).to_string());
     let data = Data::new();
-    let line = |text: &str| json!({"question": text, "answer": "#### 1"}).to_string();
-    let lines = ["One?", "Two?", "One?"].map(line).join("\n");
-    data.write("gsm8k/questions.jsonl", lines);
+    data.write("wikipedia/articles.jsonl", lines.join("\n"));
     let none = json!({"documents": 0, "lengths": [], "forced_tokens": 0});
-    let of = |cases: u32| {
-        let panels =
-            json!([{"kind": "math", "task": "gsm8k", "cases": cases, "max_new_tokens": 4}]);
+    let of = |documents: u32| {
+        let panels = json!([{"kind": "nll", "task": "wikipedia-nll", "length": 64,
+            "documents": documents, "targets": 8}]);
         let (protocol, tokenizer) = (protocol(panels, none.clone()), FakeTokenizer::new());
         build(&protocol, &data.resolve(), &tokenizer, &geometry(4096))
     };
-    of(2).unwrap();
+    of(1).unwrap();
     assert_eq!(
-        of(3).unwrap_err().to_string(),
-        "panel math: found case gsm8k-0002 with the content of case gsm8k-0000, expected each \
+        of(2).unwrap_err().to_string(),
+        "panel nll-64: found case nll-64-0001 with the content of case nll-64-0000, expected each \
          content once"
     );
 }
