@@ -21,7 +21,7 @@ use kvassay::panel::runner::{self, Event, RunInput};
 use kvassay::panel::{BuiltPanel, BuiltPanels, Outcome, Panel};
 use kvassay::recipe::Recipe;
 use kvassay::schema::{
-    CaseTask, ChatMessage, PANEL_SCHEMA, PanelCase, PanelHeader, PanelPlan, PromptTemplate,
+    CaseTask, ChatMessage, Extent, PANEL_SCHEMA, PanelCase, PanelHeader, PanelPlan, PromptTemplate,
     builtin_protocol,
 };
 use kvassay::store::RunDir;
@@ -123,8 +123,15 @@ fn main() {
         .unwrap();
     let recipe = Recipe::parse("SF").unwrap();
     let digest = protocol.sha256().unwrap();
-    let manifest =
-        runner::server_manifest(&protocol, digest, &panels, &recipe, None, &engine).unwrap();
+    let manifest = runner::server_manifest(
+        &protocol,
+        digest,
+        &panels,
+        &recipe,
+        Extent::default(),
+        &engine,
+    )
+    .unwrap();
     let root = tempfile::tempdir().unwrap();
     let dir = RunDir::create(root.path(), &manifest).unwrap();
     runner::store_panels(&dir, &panels).unwrap();

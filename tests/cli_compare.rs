@@ -8,6 +8,7 @@ mod tiny;
 use std::fs;
 use std::path::Path;
 
+use kvassay::schema::sha256_hex;
 use serde_json::{Value, json};
 
 use tiny::Tiny;
@@ -115,13 +116,19 @@ fn copy(tiny: &Tiny, to: &str, change: impl Fn(&mut Value)) {
 
 /// The run of the other declared model.
 fn copy_other(tiny: &Tiny) {
+    let weights = sha256_hex(format!("{}\n", "12".repeat(32)).as_bytes());
     copy(tiny, "two", |manifest| {
         manifest["model"]["name"] = "tiny-other".into();
-        manifest["model"]["weights_sha256"] = "12".repeat(32).into();
+        let files = manifest["model"]["files"].as_array_mut().unwrap();
+        let mut files = files.iter_mut();
+        let own = files.find(|file| file["path"] == "model.safetensors");
+        own.unwrap()["sha256"] = "12".repeat(32).into();
+        manifest["model"]["weights_sha256"] = weights.clone().into();
     });
     let path = tiny.path("two/calibration.json");
     let mut calibration: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    calibration["weights_sha256"] = "12".repeat(32).into();
+    calibration["model"] = "tiny-other".into();
+    calibration["weights_sha256"] = weights.into();
     fs::write(path, calibration.to_string()).unwrap();
 }
 

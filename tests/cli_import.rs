@@ -336,8 +336,8 @@ fn runs_without_their_report_are_descriptive_and_mixed_ones_refused() {
     let manifest = fs::read_to_string(place.path("run/run.json")).unwrap();
     place.write("run/run.json", &manifest.replace("\"import\"", "\"cpu\""));
     let done = place.run("certify run");
-    assert_eq!(done.code, 2);
-    let found = r#"found {"kind":"imported"}"#;
+    assert_eq!(done.code, 5);
+    let found = "run.json: model.files: found no weight file, expected those of weights unknown";
     assert!(done.err.contains(found), "{}", done.err);
 }
 

@@ -243,7 +243,7 @@ fn links_and_pipes_stay_and_take_what_is_written() {
         ),
         (
             "out.json",
-            &["verify", "kept/AD.json", "--statement", ""],
+            &["verify", "kept/AD.json", "--run", "run", "--statement", ""],
             "{\n",
         ),
         (
@@ -311,7 +311,10 @@ fn folders_and_files_of_other_programs_are_not_replaced() {
         (&["certify", "run", "--write", "text="], "report"),
         (&["badge", "kept/AD.json", "--out", ""], "badge"),
         (&["report", "run", "--out", ""], "page"),
-        (&["verify", "kept/AD.json", "--statement", ""], "Statement"),
+        (
+            &["verify", "kept/AD.json", "--run", "run", "--statement", ""],
+            "Statement",
+        ),
     ];
     for (words, kind) in commands {
         let to = |path: &str| {
@@ -562,14 +565,19 @@ fn qualify_is_quiet_and_reads_baselines_before_it_runs() {
 #[test]
 fn other_weights_are_what_a_baseline_watches() {
     let world = Synthetic::new();
+    let weights = kvassay::schema::sha256_hex(format!("{}\n", "e".repeat(64)).as_bytes());
     changed(&world, "AD", "earlier.json", |certificate| {
-        certificate["model"]["weights_sha256"] = json!("e".repeat(64));
+        certificate["model"]["files"][0]["sha256"] = json!("e".repeat(64));
+        certificate["model"]["weights_sha256"] = json!(weights);
     });
     let output = run(&world, &["certify", "run", "--baseline", "earlier.json"]);
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     let shown = text(&output.stdout).replace("\n  ", " ");
     assert!(
-        shown.contains("not the same as then: weights: eeeeeeeeeeee then"),
+        shown.contains(&format!(
+            "not the same as then: weights: {} then",
+            &weights[..12]
+        )),
         "{shown}"
     );
 }

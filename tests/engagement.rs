@@ -13,7 +13,9 @@ use kvassay::model::{Family, LayerConfig, ModelConfig};
 use kvassay::panel::runner::{self, Ended, RunError, RunInput};
 use kvassay::panel::{BuiltPanel, BuiltPanels, CalibrationDocs, Outcome, Panel};
 use kvassay::recipe::{NAMED, Recipe};
-use kvassay::schema::{CaseTask, PANEL_SCHEMA, PanelCase, PanelHeader, Protocol, builtin_protocol};
+use kvassay::schema::{
+    CaseTask, Extent, PANEL_SCHEMA, PanelCase, PanelHeader, Protocol, builtin_protocol,
+};
 use kvassay::store::RunDir;
 use support::dishonest::{Dishonest, Lie};
 use support::engines::{self, layout};
@@ -97,7 +99,15 @@ fn run_of(config: &ModelConfig, recipes: &[&str], lie: Lie) -> Result<Ended, Run
         .collect();
     let (panels, protocol) = (panels(), protocol());
     let digest = protocol.sha256().unwrap();
-    let manifest = runner::manifest(&protocol, digest, &panels, &recipes, None, &engine).unwrap();
+    let manifest = runner::manifest(
+        &protocol,
+        digest,
+        &panels,
+        &recipes,
+        Extent::default(),
+        &engine,
+    )
+    .unwrap();
     let root = tempfile::tempdir().unwrap();
     let dir = RunDir::create(&root.path().join("run"), &manifest).unwrap();
     runner::store_panels(&dir, &panels).unwrap();

@@ -1,6 +1,6 @@
 //! Native against native.
 
-use crate::schema::{AaResult, ArmRole, ManifestArm, PanelPlan, Record, RuleName};
+use crate::schema::{AA_ARM, AaResult, ArmRole, ManifestArm, PanelPlan, Record, RuleName};
 use crate::stats::clopper_pearson_upper;
 
 use super::arms::Trial;
@@ -13,7 +13,7 @@ use super::{CertifyError, Reason};
 /// The A/A comparison and what stands against objectives because of it.
 #[derive(Default)]
 pub(super) struct Aa {
-    /// Figures; absent where the run has no A/A arm.
+    /// Figures; absent where the run has no A/A arm that could run.
     pub result: Option<AaResult>,
     /// Findings.
     pub findings: Vec<Finding>,
@@ -27,12 +27,10 @@ pub(super) fn compare(trial: &Trial<'_>) -> Result<Aa, CertifyError> {
     let manifest = &trial.evidence.manifest;
     let second = manifest.arms.iter().find(|arm| arm.role == ArmRole::Aa);
     let first = trial.controls.first().and_then(|control| control.arm);
-    let (Some(first), Some(second)) = (first, second) else {
-        return Ok(Aa::default());
+    let (Some(first), Some(second)) = (first, second.filter(|arm| arm.unsupported.is_none()))
+    else {
+        return Ok(absent(trial));
     };
-    if second.unsupported.is_some() {
-        return Ok(Aa::default());
-    }
     let mut totals = AaResult {
         lost: 0,
         gained: 0,
@@ -53,6 +51,21 @@ pub(super) fn compare(trial: &Trial<'_>) -> Result<Aa, CertifyError> {
         result: Some(totals),
         findings,
     })
+}
+
+/// Without a second native run nothing shows that a built-in worker keeps its promise.
+fn absent(trial: &Trial<'_>) -> Aa {
+    let lack = trial.evidence.is_built_in().then(|| {
+        let kind = &trial.evidence.manifest.worker.kind;
+        let detail = format!(
+            "the run has no arm {AA_ARM}: native was not run a second time, which worker {kind} needs"
+        );
+        Finding::new(Reason::MissingRecords, detail)
+    });
+    Aa {
+        result: None,
+        findings: lack.into_iter().collect(),
+    }
 }
 
 /// The comparison on one panel.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::recipe::{CacheShape, Recipe, bytes_per_token};
 use crate::schema::{
-    ArmRole, AttentionLayers, Geometry, Manifest, ManifestArm, ProtocolModel, Record,
+    ArmRole, AttentionLayers, Geometry, Manifest, ManifestArm, ModelIdentity, ProtocolModel, Record,
 };
 
 use super::evidence::{ArmEvidence, Evidence};
@@ -121,7 +121,7 @@ impl<'a> Trial<'a> {
         if !protocol
             .models
             .iter()
-            .any(|model| declares(model, manifest))
+            .any(|model| declares(model, &manifest.model))
         {
             findings.push(Finding::new(Reason::ModelUndeclared, undeclared(manifest)));
         }
@@ -143,10 +143,10 @@ impl<'a> Trial<'a> {
 }
 
 /// Whether the protocol's entry stands for the run's model.
-pub(super) fn declares(model: &ProtocolModel, manifest: &Manifest) -> bool {
-    let name = model.name == "*" || model.name == manifest.model.name;
+pub(super) fn declares(model: &ProtocolModel, run: &ModelIdentity) -> bool {
+    let name = model.name == "*" || model.name == run.name;
     let weights = model.sha256.as_ref();
-    name && weights.is_none_or(|sha256| *sha256 == manifest.model.weights_sha256)
+    name && weights.is_none_or(|sha256| *sha256 == run.weights_sha256)
 }
 
 /// Says what the protocol declares under the model's name, if anything.

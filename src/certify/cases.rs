@@ -8,7 +8,7 @@ use crate::store::RunDir;
 use super::CertifyError;
 use super::arms::Trial;
 use super::evidence::{Evidence, GoldCase, PanelGold};
-use super::outcomes::{Outcome, Place, outcomes};
+use super::outcomes::{Outcome, outcomes};
 use super::rescore::{FrozenParsers, Rescore};
 
 /// A candidate and one of its controls on one panel.
@@ -123,7 +123,7 @@ fn usable<'a>(
 ) -> Result<Vec<Usable<'a>>, CertifyError> {
     let records = evidence.arms.get(arm).map_or(&[][..], |arm| arm.on(panel));
     let planned = evidence.planned(gold);
-    let place = Place { arm, panel };
+    let place = evidence.place(arm, panel);
     let found = outcomes(place, gold, planned, records, scorer)?;
     // A case with an outcome has exactly one record.
     let by_case: HashMap<&str, &Record> = records

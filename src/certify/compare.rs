@@ -87,10 +87,7 @@ pub(super) fn rescore_aa(trial: &Trial<'_>, scorer: &dyn Rescore) -> Result<(), 
             continue;
         };
         for (panel, gold) in &trial.evidence.panels {
-            let place = Place {
-                arm: &arm.arm,
-                panel,
-            };
+            let place = trial.evidence.place(&arm.arm, panel);
             let planned = trial.evidence.planned(gold);
             outcomes(place, gold, planned, found.on(panel), scorer)?;
         }
@@ -151,10 +148,7 @@ impl<'a> PanelResult<'a> {
         arm: &str,
         scorer: &dyn Rescore,
     ) -> Result<Vec<Option<Outcome>>, CertifyError> {
-        let place = Place {
-            arm,
-            panel: &self.name,
-        };
+        let place = trial.evidence.place(arm, &self.name);
         let (outcomes, faults) = arm_outcomes(trial.evidence, place, gold, scorer)?;
         self.findings.extend(faults);
         Ok(outcomes)

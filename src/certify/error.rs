@@ -34,6 +34,29 @@ pub enum CertifyError {
         /// Digest of the protocol in the manifest.
         expected: String,
     },
+    /// The protocol has the name of a built-in one and other rules.
+    #[error(
+        "run.json: protocol: same name, other rules: found protocol {name} with SHA-256 {found}, \
+         expected {expected} of the built-in protocol or a name of its own"
+    )]
+    ProtocolLocked {
+        /// Name of the protocol.
+        name: String,
+        /// Digest of the protocol in the manifest.
+        found: String,
+        /// Digest of the built-in protocol.
+        expected: &'static str,
+    },
+    /// Two places of the evidence contradict each other.
+    #[error("{place}: found {found}, expected {expected}")]
+    Contradiction {
+        /// File and field.
+        place: String,
+        /// What stands there.
+        found: String,
+        /// What follows from other evidence.
+        expected: String,
+    },
     /// The named arm is no candidate of the run.
     #[error("found candidate `{found}`, expected one of: {candidates}")]
     NoCandidate {
@@ -163,7 +186,10 @@ impl CertifyError {
     pub fn is_mismatch(&self) -> bool {
         matches!(
             self,
-            CertifyError::Mismatch(_) | CertifyError::ProtocolDigest { .. }
+            CertifyError::Mismatch(_)
+                | CertifyError::ProtocolDigest { .. }
+                | CertifyError::ProtocolLocked { .. }
+                | CertifyError::Contradiction { .. }
         )
     }
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::schema::{
-    ArmStart, Calibration, CaseTask, CertificateProtocol, Engagement, FileDigest, IMPORT_WORKER,
-    ImportReport, Manifest, PanelHeader, Record, Resources,
+    ArmStart, Calibration, CaseTask, CertificateProtocol, Engagement, FileDigest, HTTP_WORKER,
+    IMPORT_WORKER, ImportReport, Manifest, PanelHeader, Record, Resources,
 };
+
+use super::outcomes::{Bounds, Place};
 
 /// The evidence of one run.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub struct GoldCase {
     pub case: String,
     /// SHA-256 of the case's line in the panel file.
     pub case_sha256: String,
+    /// Tokens of the prompt, as built-in workers are asked it.
+    pub prompt_tokens: u32,
     /// Gold answer or number of targets.
     pub task: CaseTask,
 }
@@ -49,7 +53,7 @@ pub struct GoldCase {
 /// What one arm left behind.
 #[derive(Clone, Debug, Default)]
 pub struct ArmEvidence {
-    /// Records by panel name, in any order.
+    /// Records by panel name, as they are stored.
     pub records: BTreeMap<String, Vec<Record>>,
     /// Records of verified cases that were generated plainly as well, by panel name.
     pub regenerated: BTreeMap<String, Vec<Record>>,
@@ -73,12 +77,26 @@ impl ArmEvidence {
 impl Evidence {
     /// Whether the worker is a built-in one, which promises the same bits every time.
     pub(super) fn is_built_in(&self) -> bool {
-        self.manifest.worker.kind != "http" && !self.is_imported()
+        self.manifest.worker.kind != HTTP_WORKER && !self.is_imported()
     }
 
     /// Whether another harness has asked and scored the cases.
     pub(super) fn is_imported(&self) -> bool {
         self.manifest.worker.kind == IMPORT_WORKER
+    }
+
+    /// The records of an arm on a panel, and what bounds their tokens: servers and other harnesses
+    /// count in ways of their own.
+    pub(super) fn place<'a>(&self, arm: &'a str, panel: &'a str) -> Place<'a> {
+        let geometry = &self.manifest.model.geometry;
+        Place {
+            arm,
+            panel,
+            bounds: self.is_built_in().then_some(Bounds {
+                vocabulary: geometry.vocab_size,
+                context: geometry.context,
+            }),
+        }
     }
 
     /// Cases of `panel` that every arm was to run.

@@ -1,11 +1,10 @@
 //! Evidence read from a run directory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::recipe::Recipe;
 use crate::schema::{
-    ArmRole, Calibration, CalibrationSource, FileDigest, Manifest, ManifestArm, PANEL_SCHEMA,
-    PanelCase, PanelHeader, sha256_hex,
+    ArmRole, CaseTask, FileDigest, ManifestArm, PANEL_SCHEMA, PanelCase, PanelHeader, sha256_hex,
 };
 use crate::store::{
     CALIBRATION_FILE, IMPORT_FILE, MANIFEST_FILE, RunDir, engagement_path, resources_path,
@@ -13,6 +12,7 @@ use crate::store::{
 };
 
 use super::CertifyError;
+use super::check::check_calibration;
 use super::evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};
 use super::regenerated::regenerated_name;
 
@@ -87,36 +87,6 @@ fn needs_calibration(arm: &ManifestArm) -> bool {
     Recipe::parse(&arm.recipe).is_ok_and(|recipe| recipe.needs_calibration())
 }
 
-fn check_calibration(found: &Calibration, manifest: &Manifest) -> Result<(), CertifyError> {
-    let model = &manifest.model;
-    let source = manifest.protocol.calibration.source;
-    let own = model.checkpoint_absmax();
-    let (layers, expected) = (found.layers.len(), model.geometry.layers);
-    let wrong = if found.weights_sha256 != model.weights_sha256 {
-        let weights = (found.weights_sha256.clone(), model.weights_sha256.clone());
-        Some(("weights_sha256", weights))
-    } else if layers != expected as usize {
-        Some(("layers", (format!("{layers} layers"), expected.to_string())))
-    } else if found.source != source {
-        let sources = [found.source, source].map(|source| source.name().to_owned());
-        let [found, expected] = sources;
-        Some(("source", (found, expected)))
-    } else if source == CalibrationSource::Checkpoint && own.as_ref() != Some(&found.layers) {
-        let expected = "those of the checkpoint's scales".to_owned();
-        Some(("layers", ("other values".to_owned(), expected)))
-    } else {
-        None
-    };
-    match wrong {
-        None => Ok(()),
-        Some((field, (found, expected))) => Err(CertifyError::Calibration {
-            field,
-            found,
-            expected,
-        }),
-    }
-}
-
 fn load_arm<'a>(
     dir: &RunDir,
     arm: &str,
@@ -176,6 +146,7 @@ fn parse_panel(name: &str, path: &str, bytes: &[u8]) -> Result<PanelGold, Certif
         return Err(wrong(0, found, &format!("{PANEL_SCHEMA} of panel {name}")));
     }
     let mut names = BTreeSet::new();
+    let mut contents = HashMap::new();
     let mut cases = Vec::new();
     for (at, line) in lines {
         let case: PanelCase =
@@ -187,11 +158,21 @@ fn parse_panel(name: &str, path: &str, bytes: &[u8]) -> Result<PanelGold, Certif
                 "each case once",
             ));
         }
-        cases.push(GoldCase {
-            case: case.case,
+        let gold = GoldCase {
+            case: case.case.clone(),
             case_sha256: sha256_hex(line),
-            task: case.task,
-        });
+            prompt_tokens: u32::try_from(case.prompt_ids.len()).unwrap_or(u32::MAX),
+            task: case.task.clone(),
+        };
+        // Other harnesses keep what they asked to themselves.
+        if let (false, Some(first)) = (
+            matches!(gold.task, CaseTask::Imported { .. }),
+            contents.insert(case.content(), case.case),
+        ) {
+            let found = format!("case {} with the content of case {first}", gold.case);
+            return Err(wrong(at, found, "each content once"));
+        }
+        cases.push(gold);
     }
     if cases.len() != header.cases as usize {
         let expected = format!("{} from its header", header.cases);

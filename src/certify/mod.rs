@@ -48,7 +48,7 @@ pub use cases::{
     DepthCounts, PairedCase, PairedOutcome, PairedPanel, by_depth, paired_cases, questions,
 };
 pub use caveats::FEW_DOCUMENTS;
-pub use check::check_protocol;
+pub use check::check;
 pub use contrast::{
     CONFIDENCE, ComparedRun, Comparison, Contrast, ContrastCounts, ContrastError, ContrastMethod,
     Direction, EndpointFamily, GivenRun, Lack, MissingContrast, contrasts, contrasts_with,

@@ -3,6 +3,7 @@
 use crate::schema::{CertificateProtocol, PanelPlan, Protocol, canonical_sha256};
 
 use super::arms::Trial;
+use super::check::is_frozen_otherwise;
 use super::evidence::{ArmEvidence, Evidence};
 use super::findings::Finding;
 use super::{CertifyError, Reason};
@@ -29,7 +30,9 @@ pub fn judge_under(mut evidence: Evidence, protocol: Protocol) -> Result<Evidenc
             .panels
             .iter()
             .find(|plan| plan.panel_name() == *name);
-        shared(name) && named.is_some_and(|plan| gold.cases.len() <= plan.case_count() as usize)
+        shared(name)
+            && !is_frozen_otherwise(&protocol, manifest, name)
+            && named.is_some_and(|plan| gold.cases.len() <= plan.case_count() as usize)
     });
     evidence.judged_after = Some(CertificateProtocol {
         name: manifest.protocol.name.clone(),

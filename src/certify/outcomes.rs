@@ -1,5 +1,7 @@
 //! The outcomes of one arm on one panel, by case.
 
+mod tokens;
+
 use std::collections::HashMap;
 
 use crate::schema::{CaseTask, Finish, Record};
@@ -8,6 +10,9 @@ use super::error::Mismatch;
 use super::evidence::{GoldCase, PanelGold};
 use super::rescore::{MathScore, Rescore};
 use super::{CertifyError, Reason};
+
+pub(super) use tokens::Bounds;
+use tokens::Stops;
 
 /// Outcome of one case.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,6 +39,8 @@ pub(super) struct Place<'a> {
     pub arm: &'a str,
     /// Panel.
     pub panel: &'a str,
+    /// What bounds the tokens of its records; `None` where the tool has not counted them itself.
+    pub bounds: Option<Bounds>,
 }
 
 /// A record that contradicts itself.
@@ -55,19 +62,31 @@ pub(super) fn outcomes(
     scorer: &dyn Rescore,
 ) -> Result<PanelOutcomes, CertifyError> {
     let cases = &gold.cases[..planned];
-    let mut by_case: HashMap<&str, Vec<&Record>> = HashMap::new();
-    for record in records {
-        by_case.entry(&record.case_sha256).or_default().push(record);
+    let mut by_case: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, record) in records.iter().enumerate() {
+        by_case.entry(&record.case_sha256).or_default().push(at);
     }
     let mut found = PanelOutcomes {
         outcomes: Vec::with_capacity(planned),
         faults: Vec::new(),
     };
     let mut contradictions = Vec::new();
+    let stops = Stops::of(cases, |case| match by_case.get(case)?.as_slice() {
+        [at] => Some(&records[*at]),
+        _ => None,
+    });
+    let mut earlier = 0;
     for case in cases {
         let outcome = match by_case.remove(case.case_sha256.as_str()).as_deref() {
             None => Err(Reason::MissingRecords),
-            Some([record]) => match judge(place, gold, case, record, scorer)? {
+            Some([at]) => match judge(place, gold, case, &records[*at], scorer)?
+                .and_then(|outcome| in_order(*at, &mut earlier).map(|()| outcome))
+                .and_then(|outcome| match place.bounds.filter(|_| outcome.is_ok()) {
+                    Some(bounds) => {
+                        tokens::check(bounds, &stops, case, &records[*at]).map(|()| outcome)
+                    }
+                    None => Ok(outcome),
+                }) {
                 Ok(outcome) => outcome,
                 Err(contradiction) => {
                     contradictions.push((case, contradiction));
@@ -83,6 +102,17 @@ pub(super) fn outcomes(
     Ok(found)
 }
 
+/// Records stand in plan order: none before the record of an earlier case.
+fn in_order(at: usize, earlier: &mut usize) -> Result<(), Contradiction> {
+    if at < *earlier {
+        let found = format!("line {}", at + 1);
+        let expected = format!("a line after {}: plan order", *earlier + 1);
+        return Err(contradiction("place", &found, &expected));
+    }
+    *earlier = at;
+    Ok(())
+}
+
 impl PanelOutcomes {
     fn note(&mut self, case: &GoldCase, outcome: Result<Outcome, Reason>) {
         self.outcomes.push(outcome.ok());
@@ -91,7 +121,7 @@ impl PanelOutcomes {
         }
     }
 
-    fn note_unknown(&mut self, records: &[Record], left: &HashMap<&str, Vec<&Record>>) {
+    fn note_unknown(&mut self, records: &[Record], left: &HashMap<&str, Vec<usize>>) {
         for record in records {
             if left.contains_key(record.case_sha256.as_str()) {
                 self.fault(Reason::UnknownRecords, record.case.clone());

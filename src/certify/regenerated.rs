@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::schema::{AnswerMode, AnswerResult, Manifest, PanelPlan, Record};
+use crate::schema::{AnswerMode, AnswerResult, Manifest, PanelPlan, Record, TaskKind};
 use crate::stats::CounterRng;
 
 use super::arms::Trial;
@@ -99,7 +99,9 @@ pub(super) fn compare(trial: &Trial<'_>) -> Result<Regenerated, CertifyError> {
     }
     let mut findings = Vec::new();
     let Some(mode) = evidence.start.as_ref().and_then(|start| start.answers) else {
-        if !evidence.regenerated.is_empty() {
+        if evidence.regenerated.is_empty() {
+            findings.extend(untold(trial, evidence));
+        } else {
             let detail = format!(
                 "arm {arm}: {regenerated} cases were generated plainly as well, but nothing says how \
                  its other answers came about"
@@ -122,6 +124,20 @@ pub(super) fn compare(trial: &Trial<'_>) -> Result<Regenerated, CertifyError> {
     Ok(Regenerated {
         result: Some(result),
         findings,
+    })
+}
+
+/// Every candidate of a built-in worker says how its answers come about. Where nothing at all stood
+/// before its first record, that is said elsewhere.
+fn untold(trial: &Trial<'_>, evidence: &ArmEvidence) -> Option<Finding> {
+    let mut plans = trial.evidence.manifest.protocol.panels.iter();
+    let answers = plans.any(|plan| plan.kind() != TaskKind::Nll);
+    let silent = evidence.start.is_some() && trial.evidence.judged_after.is_none();
+    (answers && silent && trial.evidence.is_built_in()).then(|| {
+        let arm = &trial.arm.arm;
+        let detail =
+            format!("arm {arm}: nothing says how its answers came about, verified or plain");
+        Finding::new(Reason::MissingRecords, detail)
     })
 }
 

@@ -58,7 +58,7 @@ pub(super) fn certificates(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
 /// certificates are descriptive and stay out of the run directory.
 pub(super) fn judge_under(dir: &RunDir, protocol: &Protocol) -> Result<Vec<Certificate>, Failure> {
     let evidence = certify::load(dir).map_err(certify_failure)?;
-    certify::check_protocol(&evidence.manifest).map_err(certify_failure)?;
+    certify::check(&evidence).map_err(certify_failure)?;
     let evidence = certify::judge_under(evidence, protocol.clone()).map_err(certify_failure)?;
     each_candidate(&evidence).map_err(certify_failure)
 }

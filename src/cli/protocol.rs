@@ -11,7 +11,9 @@ use anyhow::{Context, bail};
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
 
-use crate::schema::{Protocol, builtin_protocol, builtin_protocols, locked_digest};
+use crate::schema::{
+    Protocol, builtin_protocol, builtin_protocols, locked_digest, locked_otherwise,
+};
 
 pub(super) use show::percent;
 
@@ -122,13 +124,13 @@ impl Kind {
 /// Refuses other rules under the name of a built-in protocol.
 fn check_lock(protocol: &Protocol) -> anyhow::Result<()> {
     let found = protocol.sha256()?;
-    match locked_digest(&protocol.name) {
-        Some(locked) if locked != found => bail!(
+    if let Some(locked) = locked_otherwise(&protocol.name, &found) {
+        bail!(
             "same name, other rules: found protocol {} with SHA-256 {found}, expected {locked} of the built-in protocol or a name of its own",
             protocol.name
-        ),
-        _ => Ok(()),
+        );
     }
+    Ok(())
 }
 
 #[derive(Serialize)]

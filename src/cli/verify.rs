@@ -31,9 +31,9 @@ pub struct Args {
     /// Validate the file against the JSON Schema of its kind and nothing else.
     #[arg(long, conflicts_with_all = ["run", "statement"])]
     schema_only: bool,
-    /// Write the certificate as an in-toto Statement once it is verified; an earlier Statement is
-    /// removed first.
-    #[arg(long, value_name = "OUT.json")]
+    /// Write the certificate as an in-toto Statement once it is verified against its run; an earlier
+    /// Statement is removed first.
+    #[arg(long, value_name = "OUT.json", requires = "run")]
     statement: Option<PathBuf>,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
@@ -123,9 +123,16 @@ fn tool(tool: &ToolIdentity) -> String {
 fn alone(certificate: &Certificate, notes: &mut Vec<String>) -> Vec<Disagreement> {
     let files = certificate.evidence.len();
     notes.push(format!(
-        "Not checked without --run: the digests of {files} evidence files, the nll bounds, the \
-         counts themselves, texts."
+        "Not checked without --run: the digests of {files} evidence files, the records and counts \
+         themselves, the nll bounds, the model and its weights, texts."
     ));
+    if !verify::is_builtin(certificate) {
+        notes.push(format!(
+            "Protocol {} is not a built-in one: nobody checked its limits, alphas and panels, nor \
+             what it declares.",
+            certificate.protocol.name
+        ));
+    }
     verify::alone(certificate)
 }
 

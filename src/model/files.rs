@@ -6,7 +6,7 @@ mod text;
 
 use std::path::Path;
 
-use crate::schema::{FileDigest, ModelIdentity, sha256_hex};
+use crate::schema::{FileDigest, ModelIdentity, sha256_hex, weights_sha256};
 
 use super::demo::DemoModel;
 use super::file_bytes::{FileBytes, file_name};
@@ -89,21 +89,12 @@ impl ModelFiles {
             name: self.name.clone(),
             family: self.config.family.name().to_owned(),
             files: self.files.clone(),
-            weights_sha256: weights_sha256(self.weights.files()),
+            weights_sha256: weights_sha256(self.weights.files().iter()),
             tokenizer_sha256: self.tokenizer.sha256().to_owned(),
             geometry: self.config.geometry(),
             quantised: self.weights.quantised(),
         }
     }
-}
-
-/// SHA-256 over the sorted digests of the weight files, one hexadecimal digest per line: the same
-/// for the same files under other names.
-fn weights_sha256(files: &[FileDigest]) -> String {
-    let mut digests: Vec<&str> = files.iter().map(|file| file.sha256.as_str()).collect();
-    digests.sort_unstable();
-    let lines: String = digests.iter().flat_map(|digest| [*digest, "\n"]).collect();
-    sha256_hex(lines.as_bytes())
 }
 
 /// Small files of a folder, with the digests of those that are there.

@@ -1,21 +1,23 @@
 //! Builds every panel of a protocol for one tokenizer.
 
+use std::collections::HashMap;
+
 use super::data::DataDir;
 use super::error::{PanelError, thousands};
 use super::file::Panel;
-use super::task::{Task, TaskKind, builtin_task, builtin_tasks};
+use super::task::{Task, builtin_tasks};
 use super::text::Text;
 use super::tokenizer::PanelTokenizer;
 use super::{math, nll, retrieval};
 use crate::schema::{
-    CaseTask, ChatMessage, FileDigest, Geometry, PANEL_SCHEMA, PanelCase, PanelHeader, PanelPlan,
-    Protocol,
+    CALIBRATION_PANEL, CaseTask, ChatMessage, FileDigest, Geometry, PANEL_SCHEMA, PanelCase,
+    PanelHeader, PanelPlan, Protocol,
 };
 
 /// Most tokens of the probe sequence.
 const PROBE_TOKENS: usize = 256;
 /// Name of the calibration documents, as of a panel.
-pub(super) const CALIBRATION: &str = "calibration";
+pub(super) const CALIBRATION: &str = CALIBRATION_PANEL;
 
 /// Panels of a protocol for one model.
 #[derive(Clone, Debug, PartialEq)]
@@ -187,6 +189,7 @@ impl Setting<'_> {
         sources: Vec<FileDigest>,
         cases: Vec<PanelCase>,
     ) -> Result<Outcome, PanelError> {
+        check_contents(panel, &cases)?;
         let header = PanelHeader {
             schema: PANEL_SCHEMA.to_owned(),
             panel: panel.to_owned(),
@@ -211,6 +214,21 @@ impl Setting<'_> {
     }
 }
 
+/// Each case asks something of its own: one that came twice would count as two pairs.
+fn check_contents(panel: &str, cases: &[PanelCase]) -> Result<(), PanelError> {
+    let mut contents = HashMap::new();
+    for case in cases {
+        if let Some(first) = contents.insert(case.content(), &case.case) {
+            return Err(PanelError::Doubled {
+                panel: panel.to_owned(),
+                case: case.case.clone(),
+                first: first.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Why `tokens` tokens do not fit the model, if they do not.
 pub(super) fn over_context(setting: &Setting<'_>, what: &str, tokens: usize) -> Option<String> {
     (tokens > setting.context).then(|| {
@@ -228,35 +246,27 @@ fn check_frozen(protocol: &Protocol, name: &str, outcome: &Outcome) -> Result<()
         return Ok(());
     };
     let tokenizer = &panel.header.tokenizer_sha256;
-    let mut frozen = protocol.frozen_panels.iter();
-    let named = frozen.find(|frozen| frozen.panel == name && frozen.tokenizer_sha256 == *tokenizer);
-    match named {
-        Some(frozen) if frozen.sha256 != panel.sha256 => Err(PanelError::Frozen {
+    match protocol.frozen_sha256(name, tokenizer) {
+        Some(frozen) if frozen != panel.sha256 => Err(PanelError::Frozen {
             panel: name.to_owned(),
             found: panel.sha256.clone(),
-            expected: frozen.sha256.clone(),
+            expected: frozen.to_owned(),
         }),
         Some(_) | None => Ok(()),
     }
 }
 
 fn task_of(plan: &PanelPlan) -> Result<Task, PanelError> {
-    let (name, kind) = match plan {
-        PanelPlan::Math { task, .. } => (task, TaskKind::Math),
-        PanelPlan::Nll { task, .. } => (task, TaskKind::Nll),
-        PanelPlan::Retrieval { task, .. } => (task, TaskKind::Retrieval),
-    };
-    builtin_task(name)
-        .filter(|task| task.kind == kind)
-        .ok_or_else(|| {
-            let fitting = builtin_tasks().into_iter().filter(|task| task.kind == kind);
-            let names: Vec<String> = fitting.map(|task| task.name).collect();
-            PanelError::Task {
-                panel: plan.panel_name(),
-                found: name.clone(),
-                expected: format!("a task of kind {}: {}", kind.name(), names.join(", ")),
-            }
-        })
+    let kind = plan.kind();
+    plan.builtin_task().ok_or_else(|| {
+        let fitting = builtin_tasks().into_iter().filter(|task| task.kind == kind);
+        let names: Vec<String> = fitting.map(|task| task.name).collect();
+        PanelError::Task {
+            panel: plan.panel_name(),
+            found: plan.task().to_owned(),
+            expected: format!("a task of kind {}: {}", kind.name(), names.join(", ")),
+        }
+    })
 }
 
 fn build_one(

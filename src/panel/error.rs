@@ -112,6 +112,18 @@ pub enum PanelError {
         /// Digest that the protocol names.
         expected: String,
     },
+    /// Two cases of a panel ask the same.
+    #[error(
+        "panel {panel}: found case {case} with the content of case {first}, expected each content once"
+    )]
+    Doubled {
+        /// Panel.
+        panel: String,
+        /// The second case.
+        case: String,
+        /// The first one.
+        first: String,
+    },
     /// The tokenizer or the chat template failed.
     #[error("panel {panel}: tokenizer: {message}")]
     Tokenizer {

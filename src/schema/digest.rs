@@ -20,6 +20,12 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     to_hex(&Sha256::digest(bytes))
 }
 
+/// Whether `text` has the form of a digest: 64 lower-case hexadecimal digits.
+pub fn is_sha256(text: &str) -> bool {
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.len() == 64 && text.bytes().all(hex)
+}
+
 /// Lower-case hexadecimal of a finished digest.
 pub fn to_hex(digest: &[u8]) -> String {
     use std::fmt::Write;

@@ -46,8 +46,15 @@ pub struct PanelCase {
     pub task: CaseTask,
 }
 
+impl PanelCase {
+    /// What is asked: two cases of the same content are one question, whatever they are called.
+    pub fn content(&self) -> (Vec<ChatMessage>, Vec<u32>) {
+        (self.messages.clone(), self.prompt_ids.clone())
+    }
+}
+
 /// One chat message.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChatMessage {
     /// `system`, `user` or `assistant`.

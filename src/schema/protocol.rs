@@ -8,6 +8,9 @@ use super::{CalibrationSource, ResourceLimits};
 /// Schema name of [`Protocol`] documents.
 pub const PROTOCOL_SCHEMA: &str = "kvassay.protocol/1";
 
+/// Name under which a protocol freezes the calibration documents, as of a panel.
+pub const CALIBRATION_PANEL: &str = "calibration";
+
 /// Everything that was frozen before the first record: models, recipes, controls, panels,
 /// limits, alphas, contrasts and seeds. Identified by the digest of its canonical JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use crate::recipe::{Component, Format, Recipe, RecipeError, ScalePolicy};
 
 use super::protocol_file::check_schema;
-use super::{CalibrationSource, PanelPlan, ProportionRule, Protocol, ProtocolCandidate, RuleName};
+use super::{
+    CalibrationSource, LARGEST_ALPHA, PanelPlan, Protocol, ProtocolCandidate, RuleName, is_sha256,
+};
 use crate::stats::MAX_RESAMPLES;
 
 pub(super) use fields::require;
 use fields::{
-    check_arm_names, check_control, check_name, check_panel, check_proportion, check_text,
-    check_upper_limit, is_negative_zero, unique,
+    check_arm_names, check_control, check_name, check_panel, check_proportion, check_text, unique,
 };
 
 /// Name of the arm that runs the control a second time; no control or candidate may take it.
@@ -75,7 +76,7 @@ impl Protocol {
         check_text("description", &self.description)?;
         let alpha = self.family_alpha;
         require(
-            alpha > 0.0 && alpha <= 0.5,
+            alpha > 0.0 && alpha <= LARGEST_ALPHA,
             "family_alpha",
             alpha,
             "0 < family_alpha <= 0.5",
@@ -108,9 +109,8 @@ impl Protocol {
                 check_text(&format!("models[{i}].name"), &model.name)?;
             }
             if let Some(sha256) = &model.sha256 {
-                let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
                 require(
-                    sha256.len() == 64 && sha256.bytes().all(hex),
+                    is_sha256(sha256),
                     &format!("models[{i}].sha256"),
                     format!("`{sha256}`"),
                     "64 lower-case hexadecimal digits",
@@ -295,27 +295,23 @@ impl Protocol {
                 format!("at least {least} ({factors})"),
             )?;
         }
-        check_upper_limit("gross_loss", &self.rules.gross_loss)?;
-        check_upper_limit("retrieval", &self.rules.retrieval)?;
-        let net = self.rules.net_change.limit;
-        require(
-            net > -1.0 && net <= 0.0 && !is_negative_zero(net),
-            "rules.net_change.limit",
-            net,
-            "-1 < limit <= 0",
-        )?;
+        for rule in [
+            RuleName::GrossLoss,
+            RuleName::Retrieval,
+            RuleName::NetChange,
+            RuleName::Nll,
+        ] {
+            let limit = self.limit(rule);
+            if let Some(expected) = rule.limit_fault(limit) {
+                let field = format!("rules.{}.limit", rule.name());
+                return require(false, &field, limit, expected);
+            }
+        }
         self.check_nll_rule()
     }
 
     fn check_nll_rule(&self) -> Result<(), ProtocolError> {
         let nll = &self.rules.nll;
-        let expected = "0 < limit < 1";
-        require(
-            nll.limit > 0.0 && nll.limit < 1.0,
-            "rules.nll.limit",
-            nll.limit,
-            expected,
-        )?;
         require(
             nll.resamples <= MAX_RESAMPLES,
             "rules.nll.resamples",

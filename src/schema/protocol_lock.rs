@@ -15,6 +15,12 @@ pub fn locked_digest(name: &str) -> Option<&'static str> {
         .map(|(_, digest)| digest)
 }
 
+/// The digest that a protocol of this name must have, where it is another one: a built-in name
+/// stands for one set of rules.
+pub fn locked_otherwise(name: &str, sha256: &str) -> Option<&'static str> {
+    locked_digest(name).filter(|locked| *locked != sha256)
+}
+
 fn entries(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines()
         .filter(|line| !line.starts_with('#'))
@@ -75,6 +81,10 @@ mod tests {
             assert_eq!(locked_digest(name), Some(digest));
         }
         assert_eq!(locked_digest("Reference"), None);
+        let (name, digest) = locked_protocols().next().unwrap();
+        assert_eq!(locked_otherwise(name, digest), None);
+        assert_eq!(locked_otherwise(name, "other"), Some(digest));
+        assert_eq!(locked_otherwise("own", "other"), None);
     }
 
     #[test]

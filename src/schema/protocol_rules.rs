@@ -1,6 +1,9 @@
 //! Rules of a protocol by name: their alphas, limits, panels and contrasts.
 
-use super::{ObjectiveName, PanelPlan, Protocol, ProtocolCandidate, canonical_sha256};
+use super::{FrozenPanel, ObjectiveName, PanelPlan, Protocol, ProtocolCandidate, canonical_sha256};
+
+/// Largest family alpha, and so the largest alpha of a rule.
+pub const LARGEST_ALPHA: f64 = 0.5;
 
 /// The four rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +35,21 @@ impl RuleName {
             RuleName::Nll => "nll",
             RuleName::Retrieval => "retrieval",
         }
+    }
+
+    /// What a limit of this rule must be, where `limit` is another.
+    pub fn limit_fault(self, limit: f64) -> Option<&'static str> {
+        let (holds, expected) = match self {
+            // Zero with a sign is another number in JSON, hence in the digest.
+            RuleName::NetChange => (
+                limit > -1.0 && limit <= 0.0 && !(limit == 0.0 && limit.is_sign_negative()),
+                "-1 < limit <= 0",
+            ),
+            RuleName::GrossLoss | RuleName::Nll | RuleName::Retrieval => {
+                (limit > 0.0 && limit < 1.0, "0 < limit < 1")
+            }
+        };
+        (!holds).then_some(expected)
     }
 
     /// Whether an objective rests on this rule.
@@ -123,6 +141,14 @@ impl Protocol {
                     | (PanelPlan::Retrieval { .. }, RuleName::Retrieval)
             )
         })
+    }
+
+    /// Digest that the protocol froze for the panel `name`, or for `calibration`, under this
+    /// tokenizer.
+    pub fn frozen_sha256(&self, name: &str, tokenizer_sha256: &str) -> Option<&str> {
+        let mut frozen = self.frozen_panels.iter();
+        let named = |it: &&FrozenPanel| it.panel == name && it.tokenizer_sha256 == tokenizer_sha256;
+        frozen.find(named).map(|frozen| frozen.sha256.as_str())
     }
 
     /// The two candidates of a contrast written `FIRST-SECOND`; `None` unless both are declared

@@ -82,6 +82,34 @@ pub fn model(name: &str, sha256: Option<&str>) -> ProtocolModel {
     }
 }
 
+/// Header of the panel that `plan` names, made for the tokenizer of [`manifest`].
+pub fn header(plan: &PanelPlan, tokenizer_sha256: &str) -> PanelHeader {
+    let task = plan.builtin_task().unwrap();
+    let mut sources = task.accepted_sources().into_iter();
+    let source = sources.find(|source| source.sha256.is_some()).unwrap();
+    PanelHeader {
+        schema: PANEL_SCHEMA.to_owned(),
+        panel: plan.panel_name(),
+        task: task.id(),
+        tokenizer_sha256: tokenizer_sha256.to_owned(),
+        sources: vec![FileDigest {
+            path: format!("{}/{}", task.folder, source.file),
+            sha256: source.sha256.unwrap(),
+        }],
+        parser: task.parser,
+        cases: plan.case_count(),
+    }
+}
+
+/// Gives a model one weight file of this content.
+pub fn give_weights(model: &mut ModelIdentity, content: &[u8]) {
+    model.files = vec![FileDigest {
+        path: "model.safetensors".to_owned(),
+        sha256: sha256_hex(content),
+    }];
+    model.weights_sha256 = weights_sha256(model.files.iter());
+}
+
 /// A manifest without panels, with a native arm and one candidate.
 pub fn manifest(protocol: Protocol) -> Manifest {
     let arm = |name: &str, role, recipe: &str| ManifestArm {
@@ -105,7 +133,7 @@ pub fn manifest(protocol: Protocol) -> Manifest {
                 path: "model.safetensors".to_owned(),
                 sha256: sha256_hex(b"weights"),
             }],
-            weights_sha256: sha256_hex(b"weights"),
+            weights_sha256: sha256_hex(format!("{}\n", sha256_hex(b"weights")).as_bytes()),
             tokenizer_sha256: sha256_hex(b"tokenizer"),
             quantised: None,
             geometry: Geometry {

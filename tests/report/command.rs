@@ -60,7 +60,8 @@ fn records_that_do_not_give_the_certificate_are_named_and_not_shown() {
     assert!(honest.contains("<b><bdi>SF</bdi></b> on <bdi>math</bdi>"));
     change_records(&synthetic, "SF", "math", |at, record| {
         if at == 3 {
-            record["prompt_tokens"] = 4.into();
+            let output = record["output"].as_str().unwrap();
+            record["output"] = output.replace("Let me see", "Let me look").into();
         }
     });
     let (done, page) = report(&synthetic.run(), &[]);

@@ -32,6 +32,9 @@ pub fn hostile(synthetic: &Synthetic) {
         manifest["model"]["name"] = HOSTILE[0].into();
         manifest["worker"]["device"] = HOSTILE[1].into();
     });
+    change_document(synthetic.run().join("calibration.json"), |calibration| {
+        calibration["model"] = HOSTILE[0].into();
+    });
     let done = certify(&synthetic.run());
     assert_eq!(done.code, 0, "{}", done.err);
 }

@@ -93,15 +93,17 @@ fn each_control_has_its_rows() {
 fn several_runs_share_a_page_and_contrasts() {
     let (one, other) = (Synthetic::new(), Synthetic::new());
     let declare = |synthetic: &Synthetic, model: &str| {
+        let weights = sha256_hex(format!("{}\n", sha256_hex(model.as_bytes())).as_bytes());
         change_document(synthetic.run().join("run.json"), |manifest| {
             manifest["model"]["name"] = model.into();
-            manifest["model"]["weights_sha256"] = sha256_hex(model.as_bytes()).into();
+            manifest["model"]["files"][0]["sha256"] = sha256_hex(model.as_bytes()).into();
+            manifest["model"]["weights_sha256"] = weights.clone().into();
             manifest["protocol"]["contrasts"] = vec!["AD-SF"].into();
             let protocol: Protocol = serde_json::from_value(manifest["protocol"].clone()).unwrap();
             manifest["protocol_sha256"] = protocol.sha256().unwrap().into();
         });
-        let weights = sha256_hex(model.as_bytes());
         change_document(synthetic.run().join("calibration.json"), |calibration| {
+            calibration["model"] = model.into();
             calibration["weights_sha256"] = weights.clone().into();
         });
         assert_eq!(certify(&synthetic.run()).code, 0);

@@ -146,7 +146,12 @@ fn without_a_run_the_figures_are_held_against_one_another() {
             "consistent: the figures of kept/AD.json follow from one another",
         ))
         .stdout(contains(
-            "Not checked without --run: the digests of 22 evidence files",
+            "Not checked without --run: the digests of 22 evidence files, the records and counts \
+             themselves, the nll bounds, the model and its weights, texts.",
+        ))
+        .stdout(contains(
+            "Protocol synthetic is not a built-in one: nobody checked its limits, alphas and \
+             panels, nor what it declares.",
         ));
     change(&synthetic.kept("AD"), "\"bound\": 0.", "\"bound\": 0.1");
     let assert = command(&synthetic, &["kept/AD.json", "--format", "json"]).code(5);
@@ -195,10 +200,14 @@ fn a_statement_is_written_once_the_certificate_is_verified() {
         .code(5)
         .stdout(contains("No statement was written to statement.json"));
     assert!(!path.exists());
-    command(
-        &synthetic,
-        &["kept/AD.json", "--statement", "absent/statement.json"],
-    )
-    .code(2)
-    .stderr(contains("absent/statement.json"));
+    let absent = ["--run", "run", "--statement", "absent/statement.json"];
+    command(&synthetic, &[&["kept/AD.json"][..], &absent].concat())
+        .code(2)
+        .stderr(contains("absent/statement.json"));
+    // Figures that agree with one another are no verification.
+    let alone = ["kept/SF.json", "--statement", "statement.json"];
+    command(&synthetic, &alone)
+        .code(2)
+        .stderr(contains("--run"));
+    assert!(!path.exists());
 }

@@ -263,12 +263,82 @@ fn engagement_and_calibration_that_do_not_belong() {
         text.contains("found scale 1 (unit scale), expected 0.5 from the calibration"),
         "{text}"
     );
-    let weights = sha256_hex(b"list of weights");
+    let weights = sha256_hex(format!("{}\n", sha256_hex(b"weights")).as_bytes());
     let text = change("calibration.json", &weights, &sha256_hex(b"others"));
     assert!(
         text.contains("calibration.json: weights_sha256: the run holds"),
         "{text}"
     );
+}
+
+/// Run and certificate agree with each other, and the run with nothing else.
+#[test]
+fn a_run_that_contradicts_itself_is_a_mismatch_whatever_its_digests() {
+    type Change = fn(&Path);
+    fn in_panel(run: &Path, from: &str, to: &str) {
+        let path = run.join("panels/math.jsonl");
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from));
+        let changed = text.replacen(from, to, 1);
+        fs::write(path, &changed).unwrap();
+        change_manifest(run, |manifest| {
+            let file = manifest.panels[0].file.as_mut().unwrap();
+            file.sha256 = sha256_hex(changed.as_bytes());
+        });
+    }
+    let changes: [(Change, &str); 8] = [
+        (
+            |run| in_panel(run, "gsm8k/1", "demo-math/1"),
+            "panels/math.jsonl:1: task: the run holds demo-math/1, expected gsm8k/1",
+        ),
+        (
+            |run| in_panel(run, &sha256_hex(b"tokenizer"), &"0".repeat(64)),
+            "panels/math.jsonl:1: tokenizer_sha256: the run holds 000",
+        ),
+        (
+            |run| change_manifest(run, |it| it.protocol.name = "demo".to_owned()),
+            "run.json: protocol: the run holds protocol demo with SHA-256 ",
+        ),
+        (
+            |run| change_manifest(run, |it| it.model.files[0].sha256 = "0".repeat(64)),
+            "run.json: model.weights_sha256: the run holds cac6",
+        ),
+        (
+            |run| change_manifest(run, |it| it.worker.kind = "gpu".to_owned()),
+            "run.json: worker.kind: the run holds `gpu`, expected cpu, cuda, http or import",
+        ),
+        (
+            |run| change_manifest(run, |it| it.arms.push(it.arms[2].clone())),
+            "run.json: arms: the run holds AD twice, expected each once",
+        ),
+        (
+            |run| {
+                let path = run.join("calibration.json");
+                let text = fs::read_to_string(&path).unwrap();
+                fs::write(path, text.replace("\"documents\": 2", "\"documents\": 9")).unwrap();
+            },
+            "calibration.json: documents: the run holds 9, expected 2, which protocol synthetic",
+        ),
+        (
+            |run| {
+                let path = run.join("arms/SF/math.jsonl");
+                let text = fs::read_to_string(&path).unwrap();
+                let mut lines: Vec<&str> = text.lines().collect();
+                lines.swap(0, 1);
+                fs::write(path, lines.join("\n") + "\n").unwrap();
+            },
+            "arms/SF/math.jsonl, case math-0001: place: the run holds line 1, expected a line",
+        ),
+    ];
+    for (change, message) in changes {
+        let synthetic = Synthetic::new();
+        let (run, kept) = (synthetic.run(), synthetic.kept("SF"));
+        change(&run);
+        redo_digests(&kept, &run);
+        let outcome = verify(&kept, &run);
+        assert!(outcome.is_caught(), "{message}");
+        assert!(outcome.text().contains(message), "{}", outcome.text());
+    }
 }
 
 /// What verification cannot see, and the docs say so.

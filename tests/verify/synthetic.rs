@@ -159,14 +159,15 @@ fn geometry() -> Geometry {
 }
 
 fn model() -> ModelIdentity {
+    let files = vec![FileDigest {
+        path: "model.safetensors".to_owned(),
+        sha256: sha256_hex(b"weights"),
+    }];
     ModelIdentity {
         name: "synthetic-model".to_owned(),
         family: "qwen3".to_owned(),
-        files: vec![FileDigest {
-            path: "model.safetensors".to_owned(),
-            sha256: sha256_hex(b"weights"),
-        }],
-        weights_sha256: sha256_hex(b"list of weights"),
+        weights_sha256: weights_sha256(files.iter()),
+        files,
         tokenizer_sha256: sha256_hex(b"tokenizer"),
         quantised: None,
         geometry: geometry(),
@@ -224,21 +225,19 @@ fn case_of(plan: &PanelPlan, at: u32) -> PanelCase {
 }
 
 fn panel_text(plan: &PanelPlan) -> String {
-    let parser = match plan {
-        PanelPlan::Math { .. } => "gsm8k/1",
-        PanelPlan::Nll { .. } => "",
-        PanelPlan::Retrieval { .. } => "needle/1",
-    };
+    let task = plan.builtin_task().unwrap();
+    let mut sources = task.accepted_sources().into_iter();
+    let source = sources.find(|source| source.sha256.is_some()).unwrap();
     let header = PanelHeader {
         schema: PANEL_SCHEMA.to_owned(),
         panel: plan.panel_name(),
-        task: "synthetic/1".to_owned(),
+        task: task.id(),
         tokenizer_sha256: sha256_hex(b"tokenizer"),
         sources: vec![FileDigest {
-            path: "source.jsonl".to_owned(),
-            sha256: sha256_hex(b"source"),
+            path: format!("{}/{}", task.folder, source.file),
+            sha256: source.sha256.unwrap(),
         }],
-        parser: parser.to_owned(),
+        parser: task.parser,
         cases: plan.case_count(),
     };
     let mut text = serde_json::to_string(&header).unwrap() + "\n";

@@ -90,7 +90,7 @@ fn place(protocol: &Protocol, manifest: &Manifest) -> Option<usize> {
         protocol
             .models
             .iter()
-            .position(|model| (model.name == "*") == is_star && declares(model, manifest))
+            .position(|model| (model.name == "*") == is_star && declares(model, &manifest.model))
     };
     of(false).or_else(|| of(true))
 }

@@ -6,7 +6,7 @@ use crate::certify::arms::Trial;
 use crate::certify::compare::{PairValues, absence, arm_outcomes, pair_values, shortage};
 use crate::certify::evidence::{Evidence, PanelGold};
 use crate::certify::findings::Finding;
-use crate::certify::outcomes::{Outcome, Place};
+use crate::certify::outcomes::Outcome;
 use crate::certify::{
     CertifyError, Reason, Rescore, aa, check, engagement, imported, order, regenerated,
 };
@@ -57,10 +57,12 @@ impl<'a> Reading<'a> {
         let evidence = given.evidence;
         check::check(evidence)?;
         let trials = trials(evidence)?;
-        if let Some(trial) = trials.first() {
-            aa::compare(trial)?;
-        }
         let mut unsure = Vec::new();
+        if let Some(trial) = trials.first() {
+            let aa = aa::compare(trial)?;
+            let absent = aa.findings.into_iter().filter(|_| aa.result.is_none());
+            unsure.extend(absent.map(|finding| finding.detail));
+        }
         for trial in &trials {
             let findings = regenerated::compare(trial)?.findings;
             unsure.extend(findings.into_iter().map(|finding| finding.detail));
@@ -172,10 +174,7 @@ impl PanelReading {
         let compared = |arm: &&ManifestArm| arm.role != ArmRole::Aa && arm.unsupported.is_none();
         let mut arms = BTreeMap::new();
         for arm in evidence.manifest.arms.iter().filter(compared) {
-            let place = Place {
-                arm: &arm.arm,
-                panel: &panel,
-            };
+            let place = evidence.place(&arm.arm, &panel);
             let (outcomes, faults) = arm_outcomes(evidence, place, gold, scorer)?;
             arms.insert(arm.arm.clone(), ArmReading { outcomes, faults });
         }

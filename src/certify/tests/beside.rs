@@ -3,6 +3,7 @@
 use crate::schema::*;
 
 use super::super::Evidence;
+use super::served::serve;
 use super::world::*;
 
 #[test]
@@ -76,14 +77,12 @@ fn identical_likelihoods_and_small_sizes_have_caveats() {
     {
         record.nll_sum = native.nll_sum;
     }
-    evidence.manifest.arms.retain(|arm| arm.role != ArmRole::Aa);
     let found = certificate(&evidence, "AD");
     for expected in [
         "At 32 cases gross_loss on math cannot pass, even with nothing lost",
         "At 32 cases net_change on math cannot pass",
         "nll-8k rests on 8 documents",
         "nll on nll-1k against native has no sampling variation",
-        "Native was not run a second time",
         "docs/statistics.md",
         "earlier looks",
         "consistent rewrite",
@@ -93,11 +92,62 @@ fn identical_likelihoods_and_small_sizes_have_caveats() {
             "{expected}"
         );
     }
-    assert_eq!(found.aa, None);
     assert_eq!(
         verdicts(&found),
         [(Verdict::NotEstablished, Some("bound_exceeds_limit")); 2]
     );
+}
+
+/// A built-in worker promises the same bits twice; on servers the noise is not known then.
+#[test]
+fn native_is_run_a_second_time() {
+    type Change = fn(&mut Evidence);
+    let changes: [Change; 2] = [
+        |e| e.manifest.arms.retain(|arm| arm.role != ArmRole::Aa),
+        |e| {
+            let mut arms = e.manifest.arms.iter_mut();
+            let second = arms.find(|arm| arm.role == ArmRole::Aa).unwrap();
+            second.unsupported = Some("not today".to_owned());
+        },
+    ];
+    for change in changes {
+        let mut evidence = world(protocol(), 1231);
+        change(&mut evidence);
+        let found = certificate(&evidence, "AD");
+        let incomplete = (Verdict::Incomplete, Some("missing_records"));
+        assert_eq!(verdicts(&found), [incomplete; 2]);
+        assert_eq!(found.aa, None);
+        let detail = found.objectives.preservation.detail.unwrap();
+        let expected = "the run has no arm native-aa: native was not run a second time, which \
+                        worker cpu needs";
+        assert_eq!(detail, expected);
+        serve(&mut evidence, "AD", ["f16", "fp8_e4m3"]);
+        let found = certificate(&evidence, "AD");
+        let says = |text: &String| text.starts_with("Native was not run a second time");
+        assert!(found.caveats.iter().any(says), "{:?}", found.caveats);
+    }
+}
+
+/// A candidate that says nothing of how its answers came about may have verified them.
+#[test]
+fn a_candidate_says_how_its_answers_came_about() {
+    let mut evidence = world(protocol(), 1231);
+    let start = arm_mut(&mut evidence, "AD").start.as_mut().unwrap();
+    start.answers = None;
+    let found = certificate(&evidence, "AD");
+    let incomplete = (Verdict::Incomplete, Some("missing_records"));
+    assert_eq!(verdicts(&found), [incomplete; 2]);
+    let detail = found.objectives.aggregate.detail.unwrap();
+    let expected = "arm AD: nothing says how its answers came about, verified or plain";
+    assert_eq!(detail, expected);
+    // Likelihoods are scored in one way only, and servers generate.
+    change_protocol(&mut evidence, |protocol| {
+        protocol.panels.retain(|plan| plan.kind() == TaskKind::Nll);
+    });
+    arm_mut(&mut evidence, "AD").start.as_mut().unwrap().answers = None;
+    let found = certificate(&evidence, "AD");
+    let detail = found.objectives.aggregate.detail.unwrap();
+    assert!(!detail.contains("answers came about"), "{detail}");
 }
 
 #[test]
@@ -112,6 +162,10 @@ fn truncated_and_unparsed_answers_are_counted_apart() {
         record.answer = Some((text == "42").then(|| text.to_owned()));
         record.output = Some(text.to_owned());
         record.finish = Some(finish);
+        if finish == Finish::Length {
+            record.output_ids = Some(vec![7; 512]);
+            record.output_tokens = Some(512);
+        }
         record.correct = Some(false);
     }
     let found = certificate(&evidence, "AD");

@@ -65,7 +65,6 @@ fn cases_are_those_that_the_certificate_counts() {
 fn means_and_records_belong_to_their_case() {
     let mut evidence = world(protocol(), 1231);
     scale_nll(&mut evidence, "AD", "nll-1k", 1.01);
-    records_mut(&mut evidence, "AD", "nll-1k").reverse();
     let found = certificate(&evidence, "AD");
     let mut seen = 0;
     for panel in paired(&evidence) {

@@ -39,11 +39,11 @@ fn four(models: &[&str]) -> Protocol {
 fn run_of(protocol: &Protocol, model: &str) -> Evidence {
     let mut evidence = world(protocol.clone(), 30);
     evidence.manifest.model.name = model.to_owned();
-    let weights = sha256_hex(model.as_bytes());
+    crate::store::samples::give_weights(&mut evidence.manifest.model, model.as_bytes());
+    let weights = evidence.manifest.model.weights_sha256.clone();
     if let Some(calibration) = &mut evidence.calibration {
         calibration.weights_sha256.clone_from(&weights);
     }
-    evidence.manifest.model.weights_sha256 = weights;
     evidence
 }
 

@@ -4,6 +4,7 @@ use crate::recipe::NAMED;
 use crate::schema::*;
 
 use super::super::*;
+use super::served::serve;
 use super::world::*;
 
 type Change = fn(&mut Evidence);
@@ -282,7 +283,7 @@ fn layers_and_tokens_that_do_not_add_up() {
     let short: Change = |e| {
         let record = &mut records_mut(e, "AD", "math")[3];
         record.output_tokens = Some(2);
-        record.output_ids = Some(vec![1, 2]);
+        record.output_ids = Some(vec![2, 1]);
     };
     assert_unproved("AD", short, "case math-0003: keys: found");
     let many: Change = |e| probe(e, "AD").layers[0].v.changed = 513;
@@ -333,20 +334,31 @@ fn native_arms_must_be_native() {
     }
 }
 
-/// Servers read nothing back of single cases; the candidate's proof is looked at all the same.
+/// Servers read nothing back of single cases; what they report is looked at all the same.
 #[test]
 fn a_server_need_not_say_what_a_case_stored() {
-    let mut evidence = named();
-    evidence.manifest.worker.kind = "http".to_owned();
-    for name in ["native", "native-aa", "AD"] {
-        let arm = arm_mut(&mut evidence, name);
-        for record in arm.records.values_mut().flatten() {
-            record.kv = None;
+    let served = |cache| {
+        let mut evidence = named();
+        serve(&mut evidence, "AD", cache);
+        for name in ["native", "native-aa", "AD"] {
+            let arm = arm_mut(&mut evidence, name);
+            for record in arm.records.values_mut().flatten() {
+                record.kv = None;
+            }
+            arm.engagement.as_mut().unwrap().totals = None;
         }
-        arm.engagement.as_mut().unwrap().totals = None;
-    }
-    let pass = (Verdict::Pass, None);
-    assert_eq!(verdicts(&certificate(&evidence, "AD")), [pass; 2]);
+        evidence
+    };
+    let judged = |evidence| {
+        verdicts(&certificate(evidence, "AD"))
+            .map(|(verdict, reason)| (verdict, reason.map(str::to_owned)))
+    };
+    let evidence = served(["f16", "fp8_e4m3"]);
+    assert_eq!(judged(&evidence), [const { (Verdict::Pass, None) }; 2]);
+    let reason = Some("engagement_unproved".to_owned());
+    let expected = (Verdict::NotEstablished, reason);
+    let unproved = served(["f16", "f16"]);
+    assert_eq!(judged(&unproved), [expected.clone(), expected]);
     // Every arm leaves its file behind, whatever it can say in it.
     for arm in ["native", "native-aa", "AD"] {
         let mut evidence = evidence.clone();

@@ -352,7 +352,7 @@ fn evidence_of_something_else_has_no_certificate() {
         ),
         (
             |e| e.panels.get_mut("math").unwrap().header.parser = "other/9".to_owned(),
-            "found parser other/9",
+            "panels/math.jsonl:1: parser: found `other/9`, expected `gsm8k/1`",
         ),
         (
             |e| e.manifest.arms.retain(|arm| arm.arm != "AD"),

@@ -2,7 +2,9 @@
 
 mod baseline;
 mod beside;
+mod builtin;
 mod cases;
+mod contradictory;
 mod contrast;
 mod engaged;
 mod incomplete;
@@ -12,6 +14,7 @@ mod properties;
 mod published;
 mod regenerated;
 mod resources;
+mod served;
 mod stored;
 mod verdicts;
 mod world;

@@ -49,18 +49,23 @@ fn random_evidence(outcomes: &[(bool, bool)]) -> Evidence {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
+    /// Records are written in plan order: any other order was made behind the worker.
     #[test]
-    fn the_order_of_records_does_not_matter(
+    fn records_in_another_order_are_refused(
         outcomes in prop::collection::vec(any::<(bool, bool)>(), 12), seed in any::<u64>()
     ) {
         let mut evidence = random_evidence(&outcomes);
-        let before = certificate(&evidence, "AD");
-        for arm in evidence.arms.values_mut() {
-            for records in arm.records.values_mut() {
-                shuffle(records, seed);
+        let records = records_mut(&mut evidence, "AD", "math");
+        let before = records.clone();
+        shuffle(records, seed);
+        let is_same = *records == before;
+        match certify_with("AD", &evidence, &ByText) {
+            Ok(_) => prop_assert!(is_same),
+            Err(error) => {
+                prop_assert!(!is_same && error.is_mismatch());
+                prop_assert!(error.to_string().contains("plan order"), "{error}");
             }
         }
-        prop_assert_eq!(certificate(&evidence, "AD"), before);
     }
 
     #[test]

@@ -24,11 +24,11 @@ fn small() -> Protocol {
 /// Text of a panel file.
 fn panel_text(gold: &PanelGold) -> String {
     let mut text = serde_json::to_string(&gold.header).unwrap() + "\n";
-    for case in &gold.cases {
+    for (at, case) in (0..).zip(&gold.cases) {
         let case = PanelCase {
             case: case.case.clone(),
             messages: Vec::new(),
-            prompt_ids: vec![1, 2],
+            prompt_ids: vec![at; case.prompt_tokens as usize],
             task: case.task.clone(),
         };
         text += &(serde_json::to_string(&case).unwrap() + "\n");
@@ -143,7 +143,7 @@ fn a_doubled_line_is_a_duplicate() {
 #[test]
 fn damaged_panel_files_are_named_with_their_line() {
     type Damage = fn(&str) -> String;
-    let damages: [(Damage, &str); 5] = [
+    let damages: [(Damage, &str); 6] = [
         (
             |text| text.replace("kvassay.panel/1", "kvassay.panel/2"),
             "math.jsonl:1: found kvassay.panel/2",
@@ -151,6 +151,10 @@ fn damaged_panel_files_are_named_with_their_line() {
         (
             |text| text.replace("math-0003", "math-0002"),
             "math.jsonl:5: found case math-0002 again",
+        ),
+        (
+            |text| text.replace("[3,3,3,3,3,3,3,3,3]", "[2,2,2,2,2,2,2,2,2]"),
+            "math.jsonl:5: found case math-0003 with the content of case math-0002, expected each",
         ),
         (
             |text| text.replacen("\"gold\"", "\"silver\"", 1),

@@ -3,6 +3,7 @@
 use crate::schema::*;
 
 use super::super::*;
+use super::served::serve;
 use super::world::*;
 use crate::certify::assemble::{certificate_recipe, memory};
 use crate::certify::verify::alone;
@@ -215,7 +216,7 @@ fn a_second_native_run_that_differs_ends_a_built_in_worker() {
         let expected = format!("panel {panel}, case {panel}-0003: {what} differs");
         assert!(error.to_string().contains(&expected), "{error}");
         assert!(error.is_system() && !error.is_mismatch());
-        evidence.manifest.worker.kind = "http".to_owned();
+        serve(&mut evidence, "AD", ["f16", "fp8_e4m3"]);
         let found = certificate(&evidence, "AD");
         assert_eq!(found.aa.map(|aa| aa.identical_bits), Some(false));
     }
@@ -232,7 +233,7 @@ fn a_server_that_loses_answers_by_itself_holds_back_preservation() {
             };
             answer(e, "native-aa", "math", answers);
         });
-        evidence.manifest.worker.kind = "http".to_owned();
+        serve(&mut evidence, "AD", ["f16", "fp8_e4m3"]);
         evidence
     };
     let detail = detail_of(&noisy(30, 31), [not_established("control_noise"), PASS]);

@@ -19,7 +19,7 @@ impl Rescore for ByText {
         gold: &str,
         truncated: bool,
     ) -> Result<MathScore, String> {
-        if parser != "text/1" {
+        if parser != "gsm8k/1" {
             return Err(format!("parser {parser}"));
         }
         let answer = output
@@ -72,6 +72,8 @@ pub fn protocol() -> Protocol {
 }
 
 pub fn cheaper(mut protocol: Protocol) -> Protocol {
+    // A built-in name stands for the built-in rules.
+    protocol.name += "-cheaper";
     protocol.rules.nll.resamples = 4000;
     protocol
 }
@@ -139,18 +141,11 @@ fn add_panel(evidence: &mut Evidence, plan: &PanelPlan) {
     let cases = (0..plan.case_count()).map(|at| GoldCase {
         case: format!("{name}-{at:04}"),
         case_sha256: sha256_hex(format!("{name}-{at}").as_bytes()),
+        prompt_tokens: 9,
         task: task(at),
     });
     let gold = PanelGold {
-        header: PanelHeader {
-            schema: PANEL_SCHEMA.to_owned(),
-            panel: name.clone(),
-            task: String::new(),
-            tokenizer_sha256: String::new(),
-            sources: Vec::new(),
-            parser: "text/1".to_owned(),
-            cases: plan.case_count(),
-        },
+        header: samples::header(plan, &evidence.manifest.model.tokenizer_sha256),
         cases: cases.collect(),
     };
     evidence.manifest.panels.push(ManifestPanel {

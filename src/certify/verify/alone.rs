@@ -1,6 +1,8 @@
 //! What a certificate's own figures allow.
 
+mod builtin;
 mod degradation;
+mod identity;
 mod rules;
 mod verdicts;
 
@@ -11,7 +13,7 @@ use serde_json::json;
 
 use crate::recipe::Recipe;
 use crate::schema::{
-    AnswerMode, CERTIFICATE_SCHEMA, Certificate, ObjectiveResult, Verdict, tree_differences,
+    AnswerMode, Certificate, ObjectiveResult, Verdict, is_sha256, tree_differences,
 };
 use crate::store::{CALIBRATION_FILE, MANIFEST_FILE, engagement_path, resources_path, start_path};
 
@@ -21,36 +23,31 @@ use super::Disagreement;
 
 /// Everything in `certificate` that contradicts its own figures: bounds and estimates against
 /// counts, `pass` against bounds, verdicts against rules, degradation against counts, bytes
-/// against recipe and model. NLL bounds and digests need the run and are not looked at.
+/// against recipe and model, identities against each other, all of it against the protocol where
+/// that is a built-in one. NLL bounds and digests of evidence need the run and are not looked at.
 pub fn alone(certificate: &Certificate) -> Vec<Disagreement> {
-    let mut list = identity(certificate);
+    let mut list = identity::check(certificate);
     list.extend(costs(certificate));
     list.extend(rules::check(certificate));
     list.extend(verdicts::check(certificate));
     list.extend(degradation::check(certificate));
+    list.extend(builtin::check(certificate));
     list.extend(aa(certificate));
+    list.extend(resources(certificate));
     list.extend(answers(certificate));
     list.extend(evidence(certificate));
     list
 }
 
-fn identity(certificate: &Certificate) -> Vec<Disagreement> {
-    let mut list = Vec::new();
-    if certificate.schema != CERTIFICATE_SCHEMA {
-        list.push(Disagreement::claim(
-            "schema",
-            certificate.schema.as_str(),
-            CERTIFICATE_SCHEMA,
-        ));
-    }
-    list.extend(digest("protocol.sha256", &certificate.protocol.sha256));
-    list
+/// Whether `certificate` names a built-in protocol by name and digest: [`alone`] then knows its
+/// limits, alphas and panels.
+pub fn is_builtin(certificate: &Certificate) -> bool {
+    builtin::protocol_of(certificate).is_some()
 }
 
 fn digest(path: &str, found: &str) -> Option<Disagreement> {
-    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    let sound = found.len() == 64 && found.bytes().all(hex);
-    (!sound).then(|| Disagreement::claim(path, found, "64 lower-case hexadecimal digits"))
+    (!is_sha256(found))
+        .then(|| Disagreement::claim(path, found, "64 lower-case hexadecimal digits"))
 }
 
 /// More layers than any model has: a certificate may say anything.
@@ -149,8 +146,20 @@ fn aa(certificate: &Certificate) -> Vec<Disagreement> {
     list
 }
 
+/// No more memory was in use than there is.
+fn resources(certificate: &Certificate) -> Vec<Disagreement> {
+    let beyond = certificate.resources.iter().filter_map(|(arm, summary)| {
+        let peak = summary.sampled.as_ref()?.peak_bytes;
+        let total = summary.total_bytes.filter(|total| peak > *total)?;
+        let path = format!("resources.{arm}.sampled.peak_bytes");
+        let expected = format!("at most total_bytes, {total}");
+        Some(Disagreement::claim(&path, peak, expected))
+    });
+    beyond.collect()
+}
+
 /// Pairs of every panel whose cases are answered.
-fn generated_pairs(certificate: &Certificate) -> u64 {
+pub(super) fn generated_pairs(certificate: &Certificate) -> u64 {
     let objectives = &certificate.objectives;
     let rules = [&objectives.preservation, &objectives.aggregate]
         .into_iter()

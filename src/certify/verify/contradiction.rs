@@ -48,7 +48,21 @@ pub(super) fn disagreement(error: &CertifyError, certificate: &Certificate) -> D
             found.clone(),
             expected.clone(),
         ),
-        CertifyError::Panel {
+        CertifyError::ProtocolLocked {
+            name,
+            found,
+            expected,
+        } => (
+            "run.json: protocol".to_owned(),
+            format!("protocol {name} with SHA-256 {found}"),
+            format!("{expected} of the built-in protocol of that name"),
+        ),
+        CertifyError::Contradiction {
+            place,
+            found,
+            expected,
+        }
+        | CertifyError::Panel {
             place,
             found,
             expected,

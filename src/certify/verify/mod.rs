@@ -17,7 +17,7 @@ use crate::store::RunDir;
 use super::load::load_trial;
 use super::{CertifyError, certify};
 
-pub use alone::alone;
+pub use alone::{alone, is_builtin};
 pub use disagreement::{Between, Disagreement};
 
 /// Every field in which `certificate` differs from the certificate that the run in `dir` yields

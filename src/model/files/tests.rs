@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::model::tensors::Shapes;
-use crate::schema::ChatMessage;
+use crate::schema::{ChatMessage, WorkerKind};
 
 const FOLDER_FILES: [&str; 4] = [
     "config.json",
@@ -130,6 +130,8 @@ fn separate_template_and_generation_config_win() {
     assert_eq!(files.tokenizer.eos_ids(), [1, 2]);
     assert_eq!(files.tokenizer.chat_ids(&[], false).unwrap(), [2, 1]);
     assert_eq!(files.files.len(), FOLDER_FILES.len() + 2);
+    // None of the small files counts as weights.
+    assert_eq!(files.identity().fault(WorkerKind::Cpu), None);
 }
 
 #[test]

@@ -338,6 +338,28 @@ fn too_little_data_is_refused_with_what_there_is() {
     );
 }
 
+/// Questions are refused where they are read; articles may hold the same text under two titles.
+#[test]
+fn a_case_that_comes_twice_is_refused() {
+    let text = "The town had seven wells in its time. ".repeat(40);
+    let lines = ["A", "B"].map(|title| json!({"title": title, "text": text}).to_string());
+    let data = Data::new();
+    data.write("wikipedia/articles.jsonl", lines.join("\n"));
+    let none = json!({"documents": 0, "lengths": [], "forced_tokens": 0});
+    let of = |documents: u32| {
+        let panels = json!([{"kind": "nll", "task": "wikipedia-nll", "length": 64,
+            "documents": documents, "targets": 8}]);
+        let (protocol, tokenizer) = (protocol(panels, none.clone()), FakeTokenizer::new());
+        build(&protocol, &data.resolve(), &tokenizer, &geometry(4096))
+    };
+    of(1).unwrap();
+    assert_eq!(
+        of(2).unwrap_err().to_string(),
+        "panel nll-64: found case nll-64-0001 with the content of case nll-64-0000, expected each \
+         content once"
+    );
+}
+
 #[test]
 fn wrong_tasks_and_failing_tokenizers_are_named() {
     let math = |task: &str| {

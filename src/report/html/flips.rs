@@ -272,6 +272,7 @@ mod tests {
                 let gold = GoldCase {
                     case: case.clone(),
                     case_sha256: case.clone(),
+                    prompt_tokens: 1,
                     task: CaseTask::Math {
                         gold: "1".to_owned(),
                         max_new_tokens: 8,

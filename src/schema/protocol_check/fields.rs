@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use super::{AA_ARM, PanelPlan, ProportionRule, ProtocolError};
+use super::{AA_ARM, PanelPlan, ProtocolError};
 use crate::recipe::Recipe;
 
 /// Longest name that becomes part of a file name.
@@ -104,16 +104,6 @@ pub(super) fn check_text(field: &str, text: &str) -> Result<(), ProtocolError> {
         field,
         format!("{text:?}"),
         "one line that is not blank",
-    )
-}
-
-/// The limit of an upper bound of a proportion.
-pub(super) fn check_upper_limit(rule: &str, given: &ProportionRule) -> Result<(), ProtocolError> {
-    require(
-        given.limit > 0.0 && given.limit < 1.0,
-        &format!("rules.{rule}.limit"),
-        given.limit,
-        "0 < limit < 1",
     )
 }
 

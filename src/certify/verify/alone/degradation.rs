@@ -7,7 +7,7 @@ use crate::stats::{Side, tango_bound};
 
 use super::super::super::caveats::LEAST_DOCUMENTS_OF_HARM;
 use super::super::Disagreement;
-use super::rules::name_of;
+use super::rules::{alpha_fault, name_of};
 
 pub(super) fn check(certificate: &Certificate) -> Vec<Disagreement> {
     let mut list = Vec::new();
@@ -27,6 +27,7 @@ pub(super) fn check(certificate: &Certificate) -> Vec<Disagreement> {
             let expected = "one alpha for all endpoints";
             list.push(Disagreement::claim(&path("alpha"), found.alpha, expected));
         }
+        list.extend(alpha_fault(&path("alpha"), found.alpha));
         list.extend(check_endpoint(certificate, found, &path));
     }
     let objectives = &certificate.objectives;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::schema::{
-    Certificate, ObjectiveName, RuleName, RuleResult, TreeDifference, tree_differences,
+    Certificate, LARGEST_ALPHA, ObjectiveName, RuleName, RuleResult, TreeDifference,
+    tree_differences,
 };
 
 use super::super::super::pairs::AnswerPairs;
@@ -38,7 +39,7 @@ pub(super) fn name_of(rule: &RuleResult) -> Option<RuleName> {
         .find(|name| name.name() == rule.rule)
 }
 
-fn path(objective: ObjectiveName, at: usize) -> String {
+pub(super) fn path(objective: ObjectiveName, at: usize) -> String {
     format!("objectives.{}.rules[{at}]", objective.name())
 }
 
@@ -65,6 +66,7 @@ fn check_rule(objective: ObjectiveName, path: &str, rule: &RuleResult) -> Vec<Di
             expected,
         ));
     }
+    list.extend(out_of_range(name, path, rule));
     let expected = match name {
         RuleName::Nll => expected_nll(rule),
         _ => expected_answers(name, rule),
@@ -80,6 +82,24 @@ fn check_rule(objective: ObjectiveName, path: &str, rule: &RuleResult) -> Vec<Di
         }
     }
     list
+}
+
+/// No valid protocol has such a limit or alpha.
+fn out_of_range(name: RuleName, path: &str, rule: &RuleResult) -> Vec<Disagreement> {
+    let mut list = Vec::new();
+    if let Some(expected) = name.limit_fault(rule.limit) {
+        let path = format!("{path}.limit");
+        list.push(Disagreement::claim(&path, rule.limit, expected));
+    }
+    list.extend(alpha_fault(&format!("{path}.alpha"), rule.alpha));
+    list
+}
+
+/// An alpha that follows from no family alpha.
+pub(super) fn alpha_fault(path: &str, alpha: f64) -> Option<Disagreement> {
+    let holds = alpha > 0.0 && alpha <= LARGEST_ALPHA;
+    let expected = format!("0 < alpha <= {LARGEST_ALPHA}");
+    (!holds).then(|| Disagreement::claim(path, alpha, expected))
 }
 
 fn differences(path: &str, found: &Value, expected: &Value) -> Vec<Disagreement> {
@@ -154,9 +174,6 @@ fn expected_nll(rule: &RuleResult) -> Result<RuleResult, Claim> {
     if rule.monte_carlo_se.is_none_or(|error| error < 0.0) {
         let found = json!(rule.monte_carlo_se);
         return Err(("monte_carlo_se", found, "a standard error".to_owned()));
-    }
-    if !(rule.alpha > 0.0 && rule.alpha < 1.0) {
-        return Err(("alpha", rule.alpha.into(), "0 < alpha < 1".to_owned()));
     }
     if rule.pairs < 2 {
         return Err((

@@ -12,6 +12,7 @@ use crate::schema::{
 
 use super::super::super::{Reason, outlook, server};
 use super::super::Disagreement;
+use super::generated_pairs;
 use super::rules::name_of;
 
 pub(super) fn check(certificate: &Certificate) -> Vec<Disagreement> {
@@ -96,6 +97,7 @@ fn against_pass(
     }
     claims.extend(uncovered(&result.rules, certificate).map(no_pass));
     claims.extend(unengaged(certificate).map(no_pass));
+    claims.extend(unrepeated(certificate).map(no_pass));
     claims.extend(errored(certificate).map(no_pass));
     claims
 }
@@ -125,6 +127,20 @@ fn uncovered(rules: &[RuleResult], certificate: &Certificate) -> Option<String> 
             )
         })
     })
+}
+
+/// A built-in worker repeats native, and says how the candidate's answers came about.
+fn unrepeated(certificate: &Certificate) -> Option<String> {
+    let kind = certificate.worker.known_kind().ok()?;
+    if !kind.is_built_in() {
+        None
+    } else if certificate.aa.is_none() {
+        Some("native was not run a second time".to_owned())
+    } else if certificate.answers.is_none() && generated_pairs(certificate) > 0 {
+        Some("nothing says how its answers came about, verified or plain".to_owned())
+    } else {
+        None
+    }
 }
 
 fn errored(certificate: &Certificate) -> Option<String> {

@@ -8,13 +8,15 @@ use crate::engine::{
 };
 use crate::recipe::{Component, Recipe, ScalePolicy, vector_bytes};
 use crate::schema::{
-    ComponentTotals, ENGAGEMENT_SCHEMA, Engagement, Finish, Geometry, KvTotals, LayerAbsmax,
-    LayerEngagement, ModelIdentity, WorkerIdentity,
+    ComponentTotals, ENGAGEMENT_SCHEMA, Engagement, FileDigest, Finish, Geometry, KvTotals,
+    LayerAbsmax, LayerEngagement, ModelIdentity, WorkerIdentity, weights_sha256,
 };
 
 use super::lie::Lie;
 
 const LAYERS: usize = 2;
+/// Ends every answer, and stands nowhere else.
+const STOP: u32 = 99;
 
 /// No two scales that follow from it are the same.
 const ABSMAX: [LayerAbsmax; LAYERS] = [
@@ -198,7 +200,11 @@ impl Engine for FakeEngine {
             let answer = prompt.iter().sum::<u32>() + u32::from(wrong);
             let generation = Generation {
                 text: format!("the answer is {answer}") + &" ".repeat(self.padding),
-                ids: vec![answer, self.lie.about_draft(self.salt() + token, draft), 0],
+                ids: vec![
+                    answer,
+                    self.lie.about_draft(self.salt() + token, draft),
+                    STOP,
+                ],
                 output_tokens: Some(3),
                 finish: Finish::Stop,
                 kv: self.stored(prompt.len() + 2),
@@ -276,11 +282,15 @@ fn in_layer(recipe: &Recipe, absmax: &[LayerAbsmax], layer: usize, tokens: usize
 }
 
 fn model() -> ModelIdentity {
+    let files = vec![FileDigest {
+        path: "fake.gguf".to_owned(),
+        sha256: "0".repeat(64),
+    }];
     ModelIdentity {
         name: "fake".to_owned(),
         family: "llama".to_owned(),
-        files: Vec::new(),
-        weights_sha256: "0".repeat(64),
+        weights_sha256: weights_sha256(files.iter()),
+        files,
         tokenizer_sha256: "1".repeat(64),
         quantised: None,
         geometry: Geometry {

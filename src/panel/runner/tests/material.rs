@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::panel::{BuiltPanel, BuiltPanels, CalibrationDocs, Outcome, Panel};
 use crate::schema::{
-    CalibrationPlan, CalibrationSource, CaseTask, NllRule, PANEL_SCHEMA, PanelCase, PanelHeader,
-    PanelPlan, ProportionRule, Protocol, ProtocolCandidate, Rules,
+    CalibrationPlan, CalibrationSource, CaseTask, NllRule, PanelCase, PanelHeader, PanelPlan,
+    ProportionRule, Protocol, ProtocolCandidate, Rules,
 };
 use crate::store::samples;
 
@@ -97,9 +97,9 @@ pub fn panels(dir: &Path, questions: u32) -> BuiltPanels {
     };
     BuiltPanels {
         panels: vec![
-            panel(dir, "math", "gsm8k/1", questions, &math),
-            panel(dir, "nll-16", "", 3, &nll),
-            panel(dir, "retrieval-16", "needle/1", 3, &retrieval),
+            panel(dir, "math", questions, &math),
+            panel(dir, "nll-16", 3, &nll),
+            panel(dir, "retrieval-16", 3, &retrieval),
         ],
         calibration: Some(CalibrationDocs {
             documents: vec![vec![1; 16], vec![2; 16]],
@@ -112,15 +112,12 @@ pub fn panels(dir: &Path, questions: u32) -> BuiltPanels {
 /// Name and task of case `i`, given its prompt.
 type MakeTask = dyn Fn(u32, &[u32]) -> (String, CaseTask);
 
-fn panel(dir: &Path, name: &str, parser: &str, cases: u32, task: &MakeTask) -> BuiltPanel {
+fn panel(dir: &Path, name: &str, cases: u32, task: &MakeTask) -> BuiltPanel {
+    let plans = protocol().panels;
+    let plan = plans.iter().find(|plan| plan.panel_name() == name).unwrap();
     let header = PanelHeader {
-        schema: PANEL_SCHEMA.to_owned(),
-        panel: name.to_owned(),
-        task: "test/1".to_owned(),
-        tokenizer_sha256: "1".repeat(64),
-        sources: Vec::new(),
-        parser: parser.to_owned(),
         cases,
+        ..samples::header(plan, &"1".repeat(64))
     };
     let lines: Vec<PanelCase> = (1..=cases)
         .map(|i| {
