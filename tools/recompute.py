@@ -718,6 +718,8 @@ class Run:
 
     def __init__(self, path):
         self.path, self.manifest = path, read_json(os.path.join(path, "run.json"))
+        if "shard" in self.manifest:
+            raise Unreadable(f"{path}/run.json: shard: found {self.manifest['shard']}, expected a whole run")
         self.protocol, self.geometry = self.manifest["protocol"], self.manifest["model"]["geometry"]
         self.worker, self.limit = self.manifest["worker"]["kind"], self.manifest.get("limit") or math.inf
         self.arms = {arm["arm"]: arm for arm in self.manifest["arms"]}
@@ -849,8 +851,8 @@ REASONS = {
     "descriptive": ("protocol_changed", "protocol_unproved", "model_undeclared", "recipe_undeclared", "post_hoc",
                     "panel_undeclared", "objective_undeclared"),
     "incomplete": ("errored_records", "duplicate_records", "non_finite_records", "unknown_records", "missing_records",
-                   "fewer_cases", "limit", "no_panel", "resource_limit", "resources_unknown"),
-    "not_established": ("engagement_unproved", "control_too_weak", "control_noise", "bound_undefined",
+                   "fewer_cases", "limit", "no_panel", "resource_limit", "resources_unknown", "missing_files"),
+    "not_established": ("control_noise", "engagement_unproved", "control_too_weak", "bound_undefined",
                         "bound_exceeds_limit")}
 PARSERS = {"math": "gsm8k/1", "retrieval": "needle/1", "nll": ""}
 METHODS = {"gross_loss": "clopper-pearson", "retrieval": "clopper-pearson", "net_change": "tango",
@@ -945,7 +947,11 @@ class Certificate:
         verdict, reason = next(((verdict, reason) for verdict, listed in REASONS.items() for reason in listed
                                 if reason in reasons), ("pass", None))
         outlook = [outlook_of(rule) for rule in rules if not rule["pass"]]
+        # Imports cannot bring all that a run has: what that leaves out is no gap of theirs.
+        by_nature = ("no_panel", "fewer_cases", "missing_records") if self.run.worker == "import" else ()
+        gaps = [gap for gap in REASONS["incomplete"] if gap in reasons and gap not in by_nature]
         return {"verdict": verdict, "reason": reason, "rules": rules,
+                "incomplete": gaps[0] if gaps and verdict == "descriptive" else None,
                 "outlook": outlook if reason == "bound_exceeds_limit" else None}
 
     def degradation(self, panel):
@@ -1023,6 +1029,7 @@ class Certificate:
         add_if("no_panel", kinds != {"math", "nll", "retrieval"})
         add_if("missing_records", len(run.controls) < len(protocol["controls"]) or self.lacks_beside())
         self.resource_reasons(reasons)
+        add_if("missing_files", any(self.absent_files(arm) for arm in self.arms))
         add_if("engagement_unproved", not self.is_engaged())
         for panel in run.run_panels():
             least = protocol["assay_sensitivity"].get(run.plans.get(panel, {}).get("kind"))
@@ -1042,11 +1049,26 @@ class Certificate:
                   or sampled["largest_gap_ms"] > (limits.get("largest_sample_gap_ms") or math.inf)):
                 reasons.add("resource_limit")
 
+    def absent_files(self, arm):
+        """Files that a run writes before an arm's first record, and that are not there beside its records."""
+        run = self.run
+        if run.worker == "import" or not any(run.records(arm, panel) for panel in run.run_panels()):
+            return []
+        wanted = [f"arms/{arm}/engagement.json"]
+        if arm == self.arm and ":fixed" in self.recipe.spec and not run.manifest.get("servers"):
+            wanted.append("calibration.json")
+        return [name for name in wanted if run.json(name) is None]
+
     def lacks_beside(self):
-        """Whether the second native arm or the cases that were generated plainly lack records."""
+        """Whether the second native arm or the cases that were generated plainly lack records, or nothing says how
+        answers came about."""
         run = self.run
         if "unsupported" in run.arms[self.arm]:
             return False
+        start = run.json(f"arms/{self.arm}/start.json")
+        asks = any(plan["kind"] != "nll" for plan in run.plans.values())
+        if run.worker in ("cpu", "cuda") and (not run.aa or asks and start and not start.get("answers")):
+            return True
         answers = self.answers()
         lacking = answers is not None and answers["regenerated"] < len(self.chosen())
         return lacking or bool(run.aa) and self.aa()["records"] < sum(
@@ -1057,8 +1079,8 @@ class Certificate:
         if self.run.worker == "http":
             objectives = self.stored["objectives"].values()
             return all(objective.get("reason") != "engagement_unproved" for objective in objectives)
-        proofs = [self.run.json(f"arms/{arm}/engagement.json") for arm in self.arms]
-        return all(proofs) and proofs[0]["differs_from_native"]
+        proofs = {arm: self.run.json(f"arms/{arm}/engagement.json") for arm in self.arms if not self.absent_files(arm)}
+        return all(proofs.values()) and (self.arm not in proofs or proofs[self.arm]["differs_from_native"])
 
     def is_noisy(self):
         run, rule = self.run, self.rules["gross_loss"]

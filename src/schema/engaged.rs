@@ -358,6 +358,9 @@ fn counters_lack(expected: &Expected, found: &ComponentTotals) -> Option<String>
     if expected.scales == Scales::None && changed > 0 {
         return Some(format!("{changed} native elements differ from native"));
     }
+    if expected.scales == Scales::None && saturated > 0 {
+        return Some(format!("{saturated} native elements are saturated"));
+    }
     if changed > elements || saturated > elements {
         return Some(format!(
             "found {changed} changed and {saturated} saturated of {elements} elements"

@@ -271,6 +271,9 @@ fn an_unproved_recipe_is_not_established() {
         ("layer 0, keys: 3 native elements differ", |e| {
             e.layers[0].k.changed = 3
         }),
+        ("layer 0, keys: 2 native elements are saturated", |e| {
+            e.layers[0].k.saturated = 2
+        }),
         ("layer 0, keys: nothing was read back", |e| {
             e.layers[0].k = ComponentTotals::default()
         }),
