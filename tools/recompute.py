@@ -649,11 +649,15 @@ def f32(value):
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
+# Bytes of a group, and its elements; the last six are blocks of llama.cpp.
+GROUPS = {"int4": (20, 32), "int4-64": (36, 64), "q8_0": (34, 32), "q5_1": (24, 32), "q5_0": (22, 32),
+          "q4_1": (20, 32), "q4_0": (18, 32), "iq4_nl": (18, 32)}
+
+
 def vector_bytes(form, elements):
     form, _, scales = form.partition(":")
-    groups = {"int4": (20, 32), "int4-64": (36, 64)}
-    if form in groups:
-        return groups[form][0] * -(-elements // groups[form][1])
+    if form in GROUPS:
+        return GROUPS[form][0] * -(-elements // GROUPS[form][1])
     return {"native": 2, "e4m3": 1, "e5m2": 1, "int8": 1}[form] * elements + 4 * (scales == "dynamic")
 
 

@@ -618,6 +618,31 @@ fn a_killed_run_asks_no_recorded_case_again_and_ends_with_the_same_bytes() {
     assert!(whole == resumed, "the certificates differ");
 }
 
+/// Parts on servers make the run that was never split.
+#[test]
+fn parts_on_servers_make_the_whole_run() {
+    let (candidate, control) = (
+        Mock::candidate(Shape::Vllm).start(),
+        Mock::new(Shape::Vllm).start(),
+    );
+    let world = World::new();
+    let qualify = || world.qualify(&candidate.url(), &control.url());
+    qualify().assert().code(0);
+    let certificate = |run: &str| fs::read(world.path(run).join("certificates/SF.json")).unwrap();
+    let whole = certificate("run");
+    for part in 1..=2 {
+        fs::rename(world.path("run"), world.path(&format!("run-{}", part - 1))).unwrap();
+        let shard = format!("{part}/2");
+        qualify().args(["--shard", &shard]).assert().code(0);
+    }
+    let assert = world
+        .kvassay()
+        .args(["merge", "run", "run-1", "--out", "merged"])
+        .assert();
+    assert.code(0).stdout(contains("survey, nothing required"));
+    assert!(whole == certificate("merged"), "the certificates differ");
+}
+
 #[test]
 fn requests_are_greedy_and_alike() {
     let (candidate, control) = (
