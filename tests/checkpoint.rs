@@ -80,12 +80,7 @@ fn quantise(tiny: &Tiny, scales: &[[f32; 2]]) {
 }
 
 fn kvassay(tiny: &Tiny, args: &[&str]) -> (i32, String) {
-    let mut command = assert_cmd::Command::cargo_bin("kvassay").unwrap();
-    let output = command
-        .current_dir(tiny.path("."))
-        .args(args)
-        .output()
-        .unwrap();
+    let output = tiny.kvassay().args(args).output().unwrap();
     let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     (output.status.code().unwrap(), text.concat())
 }

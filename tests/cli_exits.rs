@@ -21,12 +21,7 @@ fn json(path: &Path) -> Value {
 
 /// `kvassay ARGS` in the tiny world: exit code, stdout, stderr.
 fn kvassay(tiny: &Tiny, args: &[&str]) -> (i32, String, String) {
-    let mut command = assert_cmd::Command::cargo_bin("kvassay").unwrap();
-    let output = command
-        .current_dir(tiny.path("."))
-        .args(args)
-        .output()
-        .unwrap();
+    let output = tiny.kvassay().args(args).output().unwrap();
     (
         output.status.code().unwrap(),
         String::from_utf8(output.stdout).unwrap(),
@@ -71,32 +66,15 @@ fn preservation(tiny: &Tiny) -> (String, String, String) {
     (text("verdict"), text("reason"), text("detail"))
 }
 
-/// A finished run of SD takes its time: each of these works on a copy of one and the same.
 #[test]
 fn on_a_finished_run() {
-    let origin = Tiny::new();
-    origin
-        .command("qualify")
-        .args(["SD", "--out", "run"])
-        .assert()
-        .code(1);
-    let checks: [fn(&Tiny); 5] = [
+    tiny::on_a_finished_run(&[
         certificates_do_not_survive_a_difference_between_native_and_native,
         only_files_of_this_tool_are_removed,
         doubled_and_boundless_records_are_incomplete_resumed_or_not,
         an_absent_proof_of_engagement_is_incomplete_and_named,
         every_answer_is_there_or_null,
-    ];
-    for check in checks {
-        let tiny = Tiny::new();
-        // All of it: no two tiny models have the same bytes in every file.
-        for (name, bytes) in files(&origin.path(".")) {
-            let path = tiny.path(&name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, bytes).unwrap();
-        }
-        check(&tiny);
-    }
+    ]);
 }
 
 fn certificates_do_not_survive_a_difference_between_native_and_native(tiny: &Tiny) {

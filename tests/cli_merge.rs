@@ -13,13 +13,6 @@ use serde_json::Value;
 
 use tiny::{Tiny, outcome};
 
-/// The program in the folder of a tiny world.
-fn kvassay(tiny: &Tiny) -> assert_cmd::Command {
-    let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();
-    kvassay.current_dir(tiny.path(""));
-    kvassay
-}
-
 /// Runs part `shard` in a folder of its own.
 fn part(tiny: &Tiny, shard: &str) -> String {
     let out = format!("part-{}", shard.replace('/', "-"));
@@ -33,7 +26,7 @@ fn part(tiny: &Tiny, shard: &str) -> String {
 }
 
 fn merge(tiny: &Tiny, parts: &[&str], out: &str) -> assert_cmd::assert::Assert {
-    kvassay(tiny)
+    tiny.kvassay()
         .arg("merge")
         .args(parts)
         .args(["--out", out])
@@ -70,7 +63,7 @@ fn parts_in_any_order_make_the_whole_run() {
     };
     assert_eq!(resources("merged")["parts"].as_array().unwrap().len(), 3);
     assert_eq!(resources("whole")["parts"].as_array().unwrap().len(), 1);
-    kvassay(&tiny)
+    tiny.kvassay()
         .args(["verify", "merged/certificates/AF.json", "--run", "merged"])
         .assert()
         .code(0);
@@ -131,7 +124,7 @@ fn a_part_is_asked_for_by_its_own_name() {
     assert_eq!(asks(&panel("native", "math")), 2);
     // Nothing but a whole run is judged.
     for command in ["certify", "compare"] {
-        kvassay(&tiny)
+        tiny.kvassay()
             .args([command, &one])
             .assert()
             .code(3)

@@ -34,32 +34,15 @@ fn kvassay(tiny: &Tiny, args: &[&str]) -> (i32, String, String) {
     )
 }
 
-/// A finished run of SD takes its time: each of these works on a copy of one and the same.
 #[test]
 fn on_a_finished_run() {
-    let origin = Tiny::new();
-    origin
-        .command("qualify")
-        .args(["SD", "--out", "run"])
-        .assert()
-        .code(1);
-    let checks: [fn(&Tiny); 5] = [
+    tiny::on_a_finished_run(&[
         every_arm_says_which_protocol_stood_before_its_first_record,
         a_protocol_edited_in_the_run_is_caught,
         a_run_without_proof_of_order_is_descriptive_resumed_or_not,
         a_resume_under_a_changed_protocol_names_both_digests,
         another_protocol_judges_without_touching_the_run,
-    ];
-    for check in checks {
-        let tiny = Tiny::new();
-        // All of it: no two tiny models have the same bytes in every file.
-        for (name, bytes) in files(&origin.path(".")) {
-            let path = tiny.path(&name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, bytes).unwrap();
-        }
-        check(&tiny);
-    }
+    ]);
 }
 
 /// Verdict, reason and detail of preservation in the one certificate of a JSON summary.

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use super::StoreError;
 use super::atomic;
 use super::manifest::{Difference, differences};
-use super::run::{MANIFEST_FILE, PANELS_DIR, RunDir, check_vacant};
-use crate::schema::{
-    Engagement, FileDigest, Manifest, ManifestArm, RESOURCES_SCHEMA, Resources, Shard,
+use super::run::{
+    CALIBRATION_FILE, MANIFEST_FILE, RunDir, check_vacant, engagement_path, record_path, start_path,
 };
+use crate::schema::{Engagement, FileDigest, HTTP_WORKER, Manifest, ManifestArm, Resources, Shard};
 
 /// Why parts make no run.
 #[derive(Debug, thiserror::Error)]
@@ -245,20 +245,20 @@ fn check_finished(part: &Part) -> Result<(), MergeError> {
         let found = stored.map_or(0, |stored| stored.records.len());
         if found != cases {
             return Err(MergeError::Unfinished {
-                path: part.path(&format!("arms/{}/{panel}.jsonl", arm.arm)),
+                path: part.path(&record_path(&arm.arm, panel)?),
                 found: found.to_string(),
                 expected: format!("{cases} records"),
             });
         }
     }
     let asks = run_on(manifest).any(|(_, _, cases)| cases > 0);
-    let reads_back = manifest.worker.kind != "http" && asks;
+    let reads_back = manifest.worker.kind != HTTP_WORKER && asks;
     for arm in manifest.arms.iter().filter(|arm| arm.unsupported.is_none()) {
         let engagement = part.dir.engagement(&arm.arm)?;
         // Totals are written when an arm has ended.
         if engagement.is_none_or(|found| reads_back && found.totals.is_none()) {
             return Err(MergeError::Unfinished {
-                path: part.path(&format!("arms/{}/engagement.json", arm.arm)),
+                path: part.path(&engagement_path(&arm.arm)),
                 found: "no totals".to_owned(),
                 expected: "those of a finished arm".to_owned(),
             });
@@ -276,12 +276,7 @@ fn write(run: &RunDir, parts: &[Part]) -> Result<(), MergeError> {
             run.write_panel(&panel.panel, &bytes)?;
         }
     }
-    let calibration = common(
-        parts,
-        "calibration.json",
-        "calibration",
-        RunDir::calibration,
-    )?;
+    let calibration = common(parts, CALIBRATION_FILE, "calibration", RunDir::calibration)?;
     if let Some(calibration) = &calibration {
         run.write_calibration(calibration)?;
     }
@@ -295,7 +290,6 @@ fn write(run: &RunDir, parts: &[Part]) -> Result<(), MergeError> {
 
 fn panel_bytes(part: &Part, file: &FileDigest) -> Result<Vec<u8>, MergeError> {
     let (bytes, found) = part.dir.file_bytes(&file.path)?;
-    debug_assert!(file.path.starts_with(PANELS_DIR));
     if found.sha256 != file.sha256 {
         return Err(MergeError::Panel {
             path: part.path(&file.path),
@@ -327,8 +321,9 @@ fn common<T: PartialEq>(
 }
 
 fn write_arm(run: &RunDir, parts: &[Part], arm: &str) -> Result<(), MergeError> {
-    let start = super::run::start_path(arm);
-    let start = common(parts, &start, "beginning", |dir| dir.arm_start(arm))?;
+    let start = common(parts, &start_path(arm), "beginning", |dir| {
+        dir.arm_start(arm)
+    })?;
     if let Some(answers) = start.and_then(|start| start.answers) {
         run.start_arm(arm, answers)?;
     }
@@ -356,7 +351,6 @@ fn write_arm(run: &RunDir, parts: &[Part], arm: &str) -> Result<(), MergeError> 
             .extend(found.into_iter().flat_map(|found| found.parts));
     }
     if !resources.parts.is_empty() {
-        debug_assert_eq!(resources.schema, RESOURCES_SCHEMA);
         run.write_resources(arm, &resources)?;
     }
     Ok(())
@@ -381,7 +375,6 @@ fn logs(parts: &[Part], arm: &str) -> Result<BTreeSet<String>, MergeError> {
 
 /// The same probe everywhere, and the sum of what all parts stored.
 fn engagement(parts: &[Part], arm: &str) -> Result<Option<Engagement>, MergeError> {
-    let relative = format!("arms/{arm}/engagement.json");
     let probe = |dir: &RunDir| {
         let found = dir.engagement(arm)?;
         Ok(found.map(|found| Engagement {
@@ -389,7 +382,7 @@ fn engagement(parts: &[Part], arm: &str) -> Result<Option<Engagement>, MergeErro
             ..found
         }))
     };
-    let mut whole = common(parts, &relative, "probe", probe)?;
+    let mut whole = common(parts, &engagement_path(arm), "probe", probe)?;
     for part in parts {
         let totals = part.dir.engagement(arm)?.and_then(|found| found.totals);
         if let (Some(whole), Some(totals)) = (&mut whole, totals) {

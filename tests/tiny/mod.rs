@@ -56,13 +56,23 @@ impl Tiny {
 
     #[allow(
         dead_code,
+        reason = "not every test file that shares this module runs the program"
+    )]
+    /// The program in the folder of this world.
+    pub fn kvassay(&self) -> assert_cmd::Command {
+        let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();
+        kvassay.current_dir(self.root.path());
+        kvassay
+    }
+
+    #[allow(
+        dead_code,
         reason = "not every test file that shares this module runs a model"
     )]
     /// `kvassay COMMAND` with model, protocol and data of this world.
     pub fn command(&self, command: &str) -> assert_cmd::Command {
-        let mut kvassay = assert_cmd::Command::cargo_bin("kvassay").unwrap();
+        let mut kvassay = self.kvassay();
         kvassay
-            .current_dir(self.root.path())
             .arg(command)
             .args([
                 "--model",
@@ -74,6 +84,27 @@ impl Tiny {
             ])
             .args(["--worker", "cpu"]);
         kvassay
+    }
+}
+
+#[allow(dead_code, reason = "not every test file works on a finished run")]
+/// A finished run of SD takes its time: each check works on a copy of one and the same.
+pub fn on_a_finished_run(checks: &[fn(&Tiny)]) {
+    let origin = Tiny::new();
+    origin
+        .command("qualify")
+        .args(["SD", "--out", "run"])
+        .assert()
+        .code(1);
+    for check in checks {
+        let tiny = Tiny::new();
+        // All of it: no two tiny models have the same bytes in every file.
+        for (name, bytes) in files(&origin.path(".")) {
+            let path = tiny.path(&name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+        check(&tiny);
     }
 }
 

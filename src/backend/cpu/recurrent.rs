@@ -38,16 +38,16 @@ struct LayerStates {
     inputs: Inputs,
 }
 
+impl LayerStates {
+    fn bytes(&self) -> u64 {
+        size_of_val(&self.matrices[..]) as u64 + self.inputs.bytes()
+    }
+}
+
 impl States {
     /// Room for the states of all slots, entered in `ledger`.
     pub fn new(layout: &CacheLayout, precision: Precision, ledger: &Arc<Ledger>) -> Self {
         let recurrent = layout.layers.iter().map(|layer| layer.recurrent);
-        let of_layer = |shape: RecurrentLayer| {
-            let inputs = Inputs::element_bytes(precision) * shape.input_elements() as u64;
-            4 * shape.matrix_elements() as u64 + inputs
-        };
-        let of_slot: u64 = recurrent.clone().flatten().map(of_layer).sum();
-        let bytes = layout.slots as u64 * of_slot;
         let layers = recurrent.map(|shape| {
             shape.map(|shape| LayerStates {
                 shape,
@@ -59,8 +59,10 @@ impl States {
                 ),
             })
         });
+        let layers: Vec<Option<LayerStates>> = layers.collect();
+        let bytes = layers.iter().flatten().map(LayerStates::bytes).sum();
         States {
-            layers: layers.collect(),
+            layers,
             _held: Held::new(ledger, Purpose::States, bytes),
         }
     }

@@ -28,11 +28,11 @@ impl Inputs {
         Inputs { native, kept }
     }
 
-    /// Bytes of an element.
-    pub fn element_bytes(precision: Precision) -> u64 {
-        match precision {
-            Precision::Native => 2,
-            Precision::Whole => 4,
+    /// Bytes of all elements.
+    pub fn bytes(&self) -> u64 {
+        match &self.kept {
+            Kept::Rounded(kept) => size_of_val(&kept[..]) as u64,
+            Kept::Whole(kept) => size_of_val(&kept[..]) as u64,
         }
     }
 
