@@ -45,23 +45,37 @@ impl Prepared {
         let panels =
             panel::build(protocol, data, &files.tokenizer, &geometry).map_err(Failure::input)?;
         let longest = panels.longest(protocol.calibration.forced_tokens);
-        let (engine, layout) = open_engine(worker, &files, longest).map_err(load_failure)?;
+        let limits = protocol.resource_limits.as_ref();
+        let needs = Needs {
+            longest,
+            most_bytes: limits.and_then(|limits| limits.peak_device_bytes),
+        };
+        let (engine, layout) = open_engine(worker, &files, needs).map_err(load_failure)?;
         let others = settings.others.iter();
         Ok(Prepared {
             panels,
             engine,
             layout,
             others: others
-                .map(|worker| opener(*worker, &files, longest))
+                .map(|worker| opener(*worker, &files, needs))
                 .collect(),
         })
     }
 }
 
+/// What a run asks of its workers.
+#[derive(Clone, Copy)]
+struct Needs {
+    /// Tokens of the longest sequence.
+    longest: usize,
+    /// Most memory of a GPU that may be in use, where the protocol says.
+    most_bytes: Option<u64>,
+}
+
 fn open_engine(
     worker: Worker,
     files: &ModelFiles,
-    longest: usize,
+    needs: Needs,
 ) -> Result<(Box<dyn Engine>, BatchLayout), LoadError> {
     match worker {
         Worker::Cpu => {
@@ -70,7 +84,7 @@ fn open_engine(
             Ok((Box::new(engine), layout))
         }
         Worker::Cuda { device } => {
-            let engine = LocalEngine::cuda_for(files, device, longest)?;
+            let engine = LocalEngine::cuda_for(files, device, needs.longest, needs.most_bytes)?;
             let layout = engine.layout();
             Ok((Box::new(engine), layout))
         }
@@ -78,10 +92,10 @@ fn open_engine(
 }
 
 /// Opens the worker when it is needed; a failure names it.
-fn opener(worker: Worker, files: &Arc<ModelFiles>, longest: usize) -> Box<Open<'static>> {
+fn opener(worker: Worker, files: &Arc<ModelFiles>, needs: Needs) -> Box<Open<'static>> {
     let files = Arc::clone(files);
     Box::new(move || {
-        open_engine(worker, &files, longest).map_err(|error| {
+        open_engine(worker, &files, needs).map_err(|error| {
             EngineError::Worker(match worker {
                 Worker::Cpu => error.to_string(),
                 Worker::Cuda { device } => format!("GPU {device}: {error}"),

@@ -70,6 +70,8 @@ pub struct CudaBackend {
     recordings: Recordings,
     /// The first number that could not be stored since the last check.
     broken: RefCell<Buffer>,
+    /// Most memory of the device that may be in use.
+    most_bytes: Option<usize>,
 }
 
 impl CudaBackend {
@@ -108,6 +110,7 @@ impl CudaBackend {
             suppressed: Suppressed::default(),
             recordings: Recordings::default(),
             broken: RefCell::new(broken),
+            most_bytes: None,
             products,
             kernels,
         })
@@ -119,12 +122,20 @@ impl CudaBackend {
         PURPOSES.map(bytes).to_vec()
     }
 
-    /// Free and total memory of the device in bytes.
+    /// Free and total memory of the device in bytes, as far as it may be used.
     ///
     /// # Errors
     /// [`BackendError::Device`].
     pub fn memory(&self) -> Result<(usize, usize), BackendError> {
-        self.kernels.device.memory()
+        let (free, total) = self.kernels.device.memory()?;
+        let most = self.most_bytes.unwrap_or(total).min(total);
+        Ok((free.saturating_sub(total - most), most))
+    }
+
+    /// Takes the device for one of at most `bytes` bytes of memory: caches are no larger than what is left
+    /// of that.
+    pub fn keep_within(&mut self, bytes: Option<u64>) {
+        self.most_bytes = bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
     /// Weight shapes whose products cuBLASLt computes, and all that were multiplied so far; the

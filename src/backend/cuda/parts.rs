@@ -11,17 +11,17 @@ pub struct Part {
     pub kernels: &'static [&'static str],
 }
 
-/// Every part. Each takes a compiler no longer than attention of one kind does: `storage` has a part
-/// of its own because it takes as long as all others.
-pub const PARTS: [Part; 3] = [
+/// Templates that several parts have kernels of.
+const VECTORS: &str = include_str!("kernels/vectors.cu");
+
+/// Every part. None takes a compiler longer than attention of one kind does: what does is cut.
+pub const PARTS: [Part; 6] = [
     Part {
-        name: "rows and products",
+        name: "rows",
         sources: &[
             include_str!("kernels/mlp.cu"),
             include_str!("kernels/rowwise.cu"),
-            include_str!("kernels/product.cu"),
             include_str!("kernels/readout.cu"),
-            include_str!("kernels/routing.cu"),
         ],
         kernels: &[
             "embed",
@@ -37,14 +37,24 @@ pub const PARTS: [Part; 3] = [
             "add_bias",
             "to_half",
             "to_float",
+            "suppress",
+            "argmax",
+            "nll",
+        ],
+    },
+    Part {
+        name: "products",
+        sources: &[
+            include_str!("kernels/mlp.cu"),
+            include_str!("kernels/product.cu"),
+            include_str!("kernels/routing.cu"),
+        ],
+        kernels: &[
             "product_large",
             "product_medium",
             "product_small",
             "product_few",
             "compare",
-            "suppress",
-            "argmax",
-            "nll",
             "route",
             "sort_pairs",
             "expert_few_gated",
@@ -55,22 +65,28 @@ pub const PARTS: [Part; 3] = [
     Part {
         name: "storage and codes",
         sources: &[
+            VECTORS,
             include_str!("kernels/storage.cu"),
             include_str!("kernels/codes.cu"),
         ],
         kernels: &[
             "decode_weight",
             "store",
-            "store_wide",
-            "split_heads",
-            "split_heads_256",
-            "split_heads_512",
             "round_queries",
-            "round_queries_wide",
             "sum_up_pages",
             "slot_totals",
             "slot_absmax",
         ],
+    },
+    Part {
+        name: "heads",
+        sources: &[VECTORS, include_str!("kernels/heads.cu")],
+        kernels: &["split_heads", "split_heads_256"],
+    },
+    Part {
+        name: "wide heads",
+        sources: &[VECTORS, include_str!("kernels/heads_wide.cu")],
+        kernels: &["store_wide", "round_queries_wide", "split_heads_512"],
     },
     Part {
         name: "recurrent layers",

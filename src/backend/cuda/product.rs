@@ -2,9 +2,9 @@
 //!
 //! For a shape that is met for the first time, cuBLASLt names algorithms for each range of row
 //! counts, none of which may split a sum. They are run against each other on noise. Among those of a
-//! range, and the first of each of the others, that give the bits of one reference, the library's order
-//! decides; up to 512 rows one that is clearly faster goes before. Where a range is left without
-//! one for every reference, and where the library is missing or the shape is not aligned, the kernels of
+//! range that give the bits of one reference, the library's order decides; where steps of decoding are,
+//! one that is clearly faster goes before. A range without any takes the first of another range. Where a
+//! range is left without one for every reference, and where the library is missing or the shape is not aligned, the kernels of
 //! this crate are used, which sum in one order by construction. A pass of more rows than were compared is
 //! cut.
 
@@ -22,11 +22,15 @@ use crate::backend::BackendError;
 use lt::{Algorithm, Library, Operands, Problem};
 use trial::Trial;
 
-/// Most rows of each range. Tiles of 256 rows would be half empty at 300 rows: up to 512, where steps of
-/// decoding are, ranges are 64 rows wide.
-pub(super) const RANGES: [usize; 14] = [
-    1, 16, 32, 64, 128, 192, 256, 320, 384, 448, 512, 1024, 2048, 8192,
+/// Most rows of each range. Tiles of 256 rows would be half empty at 300 rows: where steps of decoding are,
+/// ranges are narrow. A step of 1,319 rows takes 49.4 ms with one of 192 rows for it, 54 with one of 1,024
+/// (an H200, the shape of Qwen3-8B).
+pub(super) const RANGES: [usize; 21] = [
+    1, 16, 32, 64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1536,
+    2048, 8192,
 ];
+/// Most rows of a step of decoding.
+pub const DECODE_ROWS: usize = 1536;
 /// Rows from which the library's vectors of 16 bytes are aligned.
 const ALIGNMENT: usize = 16;
 /// A kernel of this crate: name, rows and columns of its tiles, threads of a block, and the blocks
@@ -269,7 +273,8 @@ mod tests {
     fn every_row_count_has_a_range() {
         assert_eq!(
             [1, 2, 16, 17, 8192, 100_000].map(range),
-            [0, 1, 1, 2, 13, 13]
+            [0, 1, 1, 2, 20, 20]
         );
+        assert_eq!(RANGES[range(DECODE_ROWS)], DECODE_ROWS);
     }
 }

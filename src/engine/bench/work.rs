@@ -98,7 +98,7 @@ impl Sizes {
     pub const FULL: Sizes = Sizes {
         shrink: 1,
         repeats: 5,
-        slots: 512,
+        slots: 1536,
         long_slots: 32,
         prefill_chunk: 8192,
         lengths: [1024, 8192],

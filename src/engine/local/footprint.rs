@@ -58,22 +58,26 @@ fn experts(layer: &LayerConfig, hidden: usize) -> usize {
     })
 }
 
-/// `slots` sequences side by side, and the largest prompt chunk whose activations are a small part
-/// of `free` bytes, over sequences of up to `tokens` tokens.
+/// The first of the numbers of sequences side by side in `slots` whose activations, beside those of the
+/// largest prompt chunk, are a small part of `free` bytes, over sequences of up to `tokens` tokens; with
+/// the last of them the largest chunk that leaves them so.
 pub(super) fn fitting(
     config: &ModelConfig,
-    slots: usize,
+    slots: &[usize],
     tokens: usize,
     free: usize,
 ) -> BatchLayout {
-    let layouts = CHUNKS.map(|prefill_chunk| BatchLayout {
+    let layout = |slots, prefill_chunk| BatchLayout {
         slots,
         prefill_chunk,
-    });
+    };
+    let least = slots.last().copied().unwrap_or(1);
+    let longest = slots.iter().map(|&slots| layout(slots, CHUNKS[0]));
+    let shorter = CHUNKS[1..].iter().map(|&chunk| layout(least, chunk));
     let fits =
-        |layout: &&BatchLayout| activations(config, **layout, tokens) <= free / ACTIVATION_PART;
-    let smallest = layouts[CHUNKS.len() - 1];
-    layouts.iter().find(fits).copied().unwrap_or(smallest)
+        |layout: &BatchLayout| activations(config, *layout, tokens) <= free / ACTIVATION_PART;
+    let smallest = layout(least, CHUNKS[CHUNKS.len() - 1]);
+    longest.chain(shorter).find(fits).unwrap_or(smallest)
 }
 
 /// What a run needs of a device at the very least.
@@ -93,7 +97,7 @@ impl Least {
     /// For weights of `weights` bytes, `slots` sequences side by side and sequences of up to
     /// `tokens` tokens.
     pub fn new(config: &ModelConfig, weights: u64, slots: usize, tokens: usize) -> Self {
-        let shortest = fitting(config, slots, tokens, 0);
+        let shortest = fitting(config, &[slots], tokens, 0);
         let of_layer = |layer: &LayerConfig| {
             let shape = CacheShape {
                 layers: 1,
@@ -236,13 +240,19 @@ mod tests {
     }
 
     #[test]
-    fn the_chunk_shrinks_with_the_memory() {
+    fn slots_and_chunk_shrink_with_the_memory() {
         let config = eight_billion();
-        let chunk = |free| fitting(&config, 512, 8192, free).prefill_chunk;
-        assert_eq!(chunk(120 * GIB), 8192);
-        assert_eq!((chunk(12 * GIB), chunk(10 * GIB)), (2048, 1024));
-        assert_eq!(chunk(GIB), 256);
-        assert_eq!(fitting(&config, 512, 8192, GIB).slots, 512);
+        let found = |free| fitting(&config, &[1536, 1024, 512], 8192, free);
+        let layout = |slots, prefill_chunk| BatchLayout {
+            slots,
+            prefill_chunk,
+        };
+        assert_eq!(found(120 * GIB), layout(1536, 8192));
+        assert_eq!(found(26 * GIB), layout(1024, 8192));
+        assert_eq!(found(24 * GIB), layout(512, 8192));
+        assert_eq!(found(12 * GIB), layout(512, 2048));
+        assert_eq!(found(10 * GIB), layout(512, 1024));
+        assert_eq!(found(GIB), layout(512, 256));
     }
 
     #[test]

@@ -13,8 +13,14 @@ use crate::schema::WorkerIdentity;
 use super::footprint::{self, Least};
 use super::{LocalEngine, LocalIdentity, LocalSettings, TokenText};
 
-/// Most sequences side by side on a GPU; fewer run where their pages would not fit.
-const CUDA_SLOTS: usize = 512;
+/// Sequences side by side on a GPU, the preferred first: the most that have room. Weights are read once
+/// per step whatever its rows, and beyond these a step is bound by arithmetic. Fewer run where their pages
+/// would not fit.
+const CUDA_SLOTS: [usize; 3] = [1536, 1024, LEAST_SLOTS];
+/// Sequences side by side on the smallest GPU.
+const LEAST_SLOTS: usize = 512;
+/// As [`LocalSettings::cases_per_slot`], with so many slots.
+const CUDA_CASES_PER_SLOT: usize = 2;
 /// Longest sequences of built-in panels, in tokens.
 const LONGEST: usize = 8192;
 
@@ -31,12 +37,16 @@ fn attention_weight(config: &ModelConfig) -> String {
     )
 }
 
-/// Sequences side by side, as many as have room for their recurrent states in a part of `free` bytes.
-fn slots(config: &ModelConfig, free: usize) -> usize {
+/// Numbers of sequences side by side that have room for their recurrent states in a part of `free` bytes,
+/// the preferred first.
+fn slots(config: &ModelConfig, free: usize) -> Vec<usize> {
     let shapes = config.layers.iter().filter_map(|layer| layer.recurrent);
     let bytes: u64 = shapes.flat_map(|shape| shape.bytes()).sum();
     let fitting = (free / STATE_PART).checked_div(bytes as usize);
-    fitting.map_or(CUDA_SLOTS, |slots| slots.clamp(1, CUDA_SLOTS))
+    let within = |slots: usize| fitting.map_or(slots, |fitting| slots.min(fitting.max(1)));
+    let mut numbers = CUDA_SLOTS.map(within).to_vec();
+    numbers.dedup();
+    numbers
 }
 
 impl TokenText for Tokenizer {
@@ -107,18 +117,18 @@ impl LocalEngine<CpuBackend> {
 
 impl LocalEngine<CudaBackend> {
     /// As [`LocalEngine::cuda_for`] with sequences of up to 8,192 tokens, the longest of built-in
-    /// panels.
+    /// panels, in all of the GPU's memory.
     ///
     /// # Errors
     /// As [`LocalEngine::cuda_for`].
     pub fn cuda(files: impl Borrow<ModelFiles>, device: usize) -> Result<Self, LoadError> {
-        Self::cuda_for(files, device, LONGEST)
+        Self::cuda_for(files, device, LONGEST, None)
     }
 
     /// The built-in worker on GPU number `device`, for sequences of up to `longest`
-    /// tokens. Up to 512 sequences run side by side, as many as have room for the pages and states
-    /// that each may need; prompts run in passes of up to 8,192 tokens, as
-    /// memory allows.
+    /// tokens, with at most `most_bytes` of the GPU's memory in use. Up to 1,536 sequences run side by
+    /// side, as many as have room for the pages and states that each may need; prompts run in passes of
+    /// up to 8,192 tokens, as memory allows.
     ///
     /// # Errors
     /// As [`LocalEngine::new`], and what is missing for a GPU: also the memory, before anything is
@@ -127,6 +137,7 @@ impl LocalEngine<CudaBackend> {
         files: impl Borrow<ModelFiles>,
         device: usize,
         longest: usize,
+        most_bytes: Option<u64>,
     ) -> Result<Self, LoadError> {
         let files = files.borrow();
         let tokens = files.config.context.min(longest).max(1);
@@ -136,7 +147,8 @@ impl LocalEngine<CudaBackend> {
             native: config.native_dtype,
             exact: weights.element_bytes(&attention_weight(config)) == size_of::<f32>() as u64,
         };
-        let backend = CudaBackend::expecting(device, expected).map_err(LoadError::Device)?;
+        let mut backend = CudaBackend::expecting(device, expected).map_err(LoadError::Device)?;
+        backend.keep_within(most_bytes);
         let worker = WorkerIdentity {
             kind: "cuda".to_owned(),
             device: backend.device(),
@@ -144,21 +156,25 @@ impl LocalEngine<CudaBackend> {
         };
         let weights = weight_bytes(config, weights);
         let (free, total) = backend.memory().map_err(LoadError::Device)?;
-        Least::new(config, weights, CUDA_SLOTS, tokens)
+        Least::new(config, weights, LEAST_SLOTS, tokens)
             .check(
                 &worker.device,
                 (free as u64, total as u64),
                 "name another GPU by --device",
             )
             .map_err(|what| LoadError::Device(BackendError::Device(what)))?;
-        let mut engine = LocalEngine::new(files, backend, worker, LocalSettings::default())?;
+        let settings = LocalSettings {
+            cases_per_slot: CUDA_CASES_PER_SLOT,
+            ..LocalSettings::default()
+        };
+        let mut engine = LocalEngine::new(files, backend, worker, settings)?;
         let (free, _) = engine
             .decoder
             .backend()
             .memory()
             .map_err(LoadError::Device)?;
         let config = engine.decoder.config();
-        engine.settings.layout = footprint::fitting(config, slots(config, free), tokens, free);
+        engine.settings.layout = footprint::fitting(config, &slots(config, free), tokens, free);
         Ok(engine)
     }
 }

@@ -1,10 +1,10 @@
 //! Which algorithms of the library give the same bits on one shape.
 
+mod choice;
 mod differing;
 mod noise;
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use super::lt::{Algorithm, Library, Operands, Problem};
 use super::{Plan, Products, RANGES, Shape, range};
@@ -21,27 +21,6 @@ const COMPARED: [usize; 6] = [1, 3, 16, 64, 200, 512];
 const COMPARED_ROUNDED: usize = 1 << 21;
 /// Algorithms that are asked for per range.
 const TRIED: usize = 6;
-/// How algorithms of a range are timed.
-struct Clock {
-    /// Products that are timed together.
-    products: usize,
-    /// Part of the time of an algorithm that one which the library ranks behind it has to stay below.
-    worth: f64,
-}
-/// Most rows of ranges that this clock decides about.
-const FEW_ROWS: usize = 128;
-const FEW: Clock = Clock {
-    products: 8,
-    worth: 0.95,
-};
-/// With more rows, products are bound by the power that a device may draw: of two that are as fast for
-/// some milliseconds, one took 14% longer over a third of a second (H200, 512 rows), and the library
-/// mostly ranks first those that keep their speed. Not always: of one shape its first took twice as
-/// long as others (256 rows of Qwen2.5-7B).
-const MORE: Clock = Clock {
-    products: 2,
-    worth: 0.8,
-};
 /// Most pieces of noise.
 const MOST_PIECES: usize = 64;
 /// Most rows that are compared: a prompt chunk of 8,192 and 512 rows that ride along.
@@ -113,6 +92,14 @@ impl Long {
         }
         let out = device.allocate(rows * columns, Purpose::Staging)?;
         Ok(Some(Long { rows, x, out }))
+    }
+
+    fn operands(&self, weight: &CudaWeight) -> Operands {
+        Operands {
+            x: self.x.pointer(),
+            weight: weight.data.pointer(),
+            out: self.out.pointer(),
+        }
     }
 }
 
@@ -197,65 +184,24 @@ impl<'a> Trial<'a> {
         let mut known = Vec::new();
         let mut chosen = Vec::new();
         for own in 0..RANGES.len() {
-            // Those ranked for the range, then the first of the others, the nearest before.
-            let mut others: Vec<usize> = (0..RANGES.len()).filter(|&other| other != own).collect();
-            others.sort_by_key(|&other| other.abs_diff(own));
-            let others = others.into_iter().map(|other| ranked[other][0]);
-            let mut tried: Vec<Algorithm> = Vec::new();
-            let mut best: Option<(Duration, Algorithm)> = None;
-            for algorithm in ranked[own].iter().copied().chain(others) {
-                if tried.contains(&algorithm) {
-                    continue;
+            let best = match self.best(&ranked[own], own, &mut known)? {
+                Some(best) => Some(best),
+                // The first of the others, the nearest before.
+                None => {
+                    let mut others: Vec<usize> =
+                        (0..RANGES.len()).filter(|&other| other != own).collect();
+                    others.sort_by_key(|&other| other.abs_diff(own));
+                    let others: Vec<Algorithm> =
+                        others.into_iter().map(|other| ranked[other][0]).collect();
+                    self.best(&others, own, &mut known)?
                 }
-                tried.push(algorithm);
-                let rows = RANGES[own];
-                let clock = if rows > FEW_ROWS { MORE } else { FEW };
-                // Longer passes are not timed: the first that agrees is taken.
-                if rows > most {
-                    if self.agrees(own, &algorithm, &mut known)? {
-                        best = Some((Duration::ZERO, algorithm));
-                        break;
-                    }
-                    continue;
-                }
-                if !self.library.accepts(self.shape, rows, &algorithm)? {
-                    continue;
-                }
-                // What would not be chosen need not agree.
-                let taken = self.time(rows, &algorithm, clock.products)?;
-                let is_worth = best.is_none_or(|(least, _)| taken < least.mul_f64(clock.worth));
-                if is_worth && self.agrees(own, &algorithm, &mut known)? {
-                    best = Some((taken, algorithm));
-                }
-            }
+            };
             match best {
-                Some((_, algorithm)) => chosen.push(algorithm),
+                Some(algorithm) => chosen.push(algorithm),
                 None => return Ok(None),
             }
         }
         Ok(Some(chosen))
-    }
-
-    /// The shorter of two times of `products` products of `rows`.
-    fn time(
-        &self,
-        rows: usize,
-        algorithm: &Algorithm,
-        products: usize,
-    ) -> Result<Duration, BackendError> {
-        let device = &self.products.kernels.device;
-        let mut least = Duration::MAX;
-        for _ in 0..2 {
-            device.synchronize()?;
-            let start = Instant::now();
-            for _ in 0..products {
-                let operands = self.of_piece(0, self.found.pointer());
-                self.run(operands, rows, algorithm)?;
-            }
-            device.synchronize()?;
-            least = least.min(start.elapsed());
-        }
-        Ok(least)
     }
 
     /// Whether an algorithm can do all of a range and gives the reference's bits there: at the
@@ -364,11 +310,7 @@ impl<'a> Trial<'a> {
             return Ok(false);
         };
         long.out.fill(before)?;
-        let operands = Operands {
-            x: long.x.pointer(),
-            weight: self.weight.data.pointer(),
-            out: long.out.pointer(),
-        };
+        let operands = long.operands(self.weight);
         if !self.library.accepts(self.shape, rows, algorithm)? {
             return Ok(false);
         }
