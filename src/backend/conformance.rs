@@ -67,6 +67,7 @@ pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
     suite.rows();
     suite.readout();
     suite.codes();
+    suite.stored();
     suite.invariance();
     suite.storage();
     suite.attention();

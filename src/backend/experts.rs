@@ -1,11 +1,13 @@
 //! Layers whose MLP is a mixture of experts: every row goes through a few of many.
 
-use super::{Activation, Backend, BackendError, Codes, TensorData};
+use super::{Activation, Backend, BackendError, Codes, StoredNumbers, TensorData};
 
 /// Weights of experts as a checkpoint stores them.
 pub enum ExpertParts<'a> {
     /// As numbers.
     Numbers(Vec<TensorData>),
+    /// As numbers in a file.
+    Stored(&'a [StoredNumbers<'a>]),
     /// As codes.
     Codes(&'a [Codes<'a>]),
 }
@@ -19,6 +21,7 @@ pub(super) fn weight<B: Backend>(
 ) -> Result<Option<B::Weight>, BackendError> {
     match parts {
         ExpertParts::Numbers(parts) => backend.fused_weight(parts, out, inner).map(Some),
+        ExpertParts::Stored(parts) => backend.stored_weight(parts, out, inner),
         ExpertParts::Codes(parts) => backend.decoded_weight(parts, out, inner),
     }
 }

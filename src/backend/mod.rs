@@ -18,6 +18,7 @@ mod pages;
 mod projections;
 mod recurrent;
 mod storage;
+mod stored;
 pub mod timing;
 
 pub use codes::{CodeKind, Codes, NumberType, Zeros, interleaved_code, nibble};
@@ -34,6 +35,8 @@ pub use projections::{
     Destination, GateProjection, HeadNormWeights, HeadProjection, concatenated, project_heads,
 };
 pub use recurrent::{DeltaRule, LENGTH_EPSILON, RecurrentLayer, cannot_cut};
+pub use stored::StoredNumbers;
+pub(crate) use stored::{read_bf16, read_f16, read_f32};
 
 /// Operations of the decoder. Tensors are row-major `[rows, width]`; a row is one token.
 ///
@@ -76,6 +79,18 @@ pub trait Backend: Sized {
         inner: usize,
     ) -> Result<Self::Weight, BackendError> {
         self.weight(concatenated(parts), out, inner)
+    }
+
+    /// Takes over weights as a file stores them: what [`Backend::fused_weight`] makes of their numbers,
+    /// to the bit. `None` where a number is not finite: [`StoredNumbers::read`] shows which; or where the
+    /// parts have several types.
+    fn stored_weight(
+        &self,
+        parts: &[StoredNumbers<'_>],
+        out: usize,
+        inner: usize,
+    ) -> Result<Option<Self::Weight>, BackendError> {
+        stored::stored_weight(self, parts, out, inner)
     }
 
     /// Takes over weights that are stored as codes: what [`Backend::fused_weight`] makes of their

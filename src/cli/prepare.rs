@@ -40,7 +40,7 @@ impl Prepared {
             claim_thread().map_err(Failure::worker)?;
         }
         let files = Arc::new(settings.model.open().map_err(model_failure)?);
-        let geometry = files.identity().geometry;
+        let geometry = files.config.geometry();
         let (protocol, data) = (&settings.protocol, &settings.data);
         let panels =
             panel::build(protocol, data, &files.tokenizer, &geometry).map_err(Failure::input)?;

@@ -1,6 +1,8 @@
 //! The bytes of model files, mapped into memory or part of the binary, and their digests.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 
 use memmap2::Mmap;
 use sha2::{Digest, Sha256};
@@ -17,12 +19,21 @@ const HASH_CHUNK: usize = 1 << 22;
 pub(crate) struct FileBytes {
     path: String,
     name: String,
-    bytes: Bytes,
+    bytes: Arc<Bytes>,
 }
 
 enum Bytes {
     Mapped(Mmap),
     Embedded(&'static [u8]),
+}
+
+impl Bytes {
+    fn all(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(map) => map,
+            Bytes::Embedded(bytes) => bytes,
+        }
+    }
 }
 
 impl FileBytes {
@@ -31,7 +42,7 @@ impl FileBytes {
         FileBytes {
             path: format!("{folder}/{name}"),
             name: name.to_owned(),
-            bytes: Bytes::Embedded(bytes),
+            bytes: Arc::new(Bytes::Embedded(bytes)),
         }
     }
 
@@ -58,7 +69,7 @@ impl FileBytes {
         Ok(FileBytes {
             name: file_name(path),
             path: shown,
-            bytes: Bytes::Mapped(map),
+            bytes: Arc::new(Bytes::Mapped(map)),
         })
     }
 
@@ -69,23 +80,52 @@ impl FileBytes {
 
     /// The whole content.
     pub(crate) fn bytes(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Mapped(map) => map,
-            Bytes::Embedded(bytes) => bytes,
+        self.bytes.all()
+    }
+}
+
+/// File names and SHA-256 of the contents of some files, each of which a thread of its own hashes: weights
+/// are loaded meanwhile, which reads the same bytes.
+pub(crate) struct Digests {
+    threads: Mutex<Vec<JoinHandle<FileDigest>>>,
+    all: OnceLock<Vec<FileDigest>>,
+}
+
+impl Digests {
+    /// Starts to hash.
+    pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a FileBytes>) -> Self {
+        let start = |file: &FileBytes| {
+            let (path, bytes) = (file.name.clone(), Arc::clone(&file.bytes));
+            std::thread::spawn(move || {
+                let sha256 = digest(bytes.all());
+                FileDigest { path, sha256 }
+            })
+        };
+        Digests {
+            threads: Mutex::new(files.into_iter().map(start).collect()),
+            all: OnceLock::new(),
         }
     }
 
-    /// File name and SHA-256 of the content.
-    pub(crate) fn digest(&self) -> FileDigest {
-        let mut hasher = Sha256::new();
-        for chunk in self.bytes().chunks(HASH_CHUNK) {
-            hasher.update(chunk);
-        }
-        FileDigest {
-            path: self.name.clone(),
-            sha256: to_hex(&hasher.finalize()),
-        }
+    /// All of them in the order of the files, once they are there.
+    pub(crate) fn all(&self) -> &[FileDigest] {
+        self.all.get_or_init(|| {
+            let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            let ended = threads.drain(..).map(|thread| match thread.join() {
+                Ok(digest) => digest,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            ended.collect()
+        })
     }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let mut hasher = Sha256::new();
+    for chunk in bytes.chunks(HASH_CHUNK) {
+        hasher.update(chunk);
+    }
+    to_hex(&hasher.finalize())
 }
 
 /// Last part of a path, as digests name files of a model.

@@ -19,7 +19,7 @@ use super::{GgufWeights, ModelConfig, ModelError, Tokenizer, WeightSource, gguf}
 
 pub use text::ModelText;
 
-/// An opened model: everything is checked and hashed, no weight is loaded yet.
+/// An opened model: everything is checked, no weight is loaded yet. Weight files are being hashed.
 pub struct ModelFiles {
     /// The folder's name, or the file's without its extension.
     pub name: String,
@@ -29,8 +29,8 @@ pub struct ModelFiles {
     pub tokenizer: Tokenizer,
     /// Weights.
     pub weights: Box<dyn WeightSource + Send + Sync>,
-    /// Every file that was read, sorted by path.
-    pub files: Vec<FileDigest>,
+    /// Every file that was read beside those of weights.
+    small: Vec<FileDigest>,
 }
 
 /// Opens the model at `path`: a folder with `config.json`, `tokenizer.json` and safetensors files,
@@ -83,12 +83,19 @@ pub(super) fn open_demo_config(model: DemoModel) -> Result<ModelConfig, ModelErr
 }
 
 impl ModelFiles {
-    /// Name, digests and shape, as certificates state them.
+    /// Every file that was read, sorted by path, once weights are hashed.
+    pub fn files(&self) -> Vec<FileDigest> {
+        let mut files = [&self.small, self.weights.files()].concat();
+        files.sort();
+        files
+    }
+
+    /// Name, digests and shape, as certificates state them, once weights are hashed.
     pub fn identity(&self) -> ModelIdentity {
         ModelIdentity {
             name: self.name.clone(),
             family: self.config.family.name().to_owned(),
-            files: self.files.clone(),
+            files: self.files(),
             weights_sha256: weights_sha256(self.weights.files().iter()),
             tokenizer_sha256: self.tokenizer.sha256().to_owned(),
             geometry: self.config.geometry(),
@@ -216,15 +223,12 @@ fn folder_model(
     let index = small.read(INDEX_FILE)?;
     let weights = weights(index.as_deref(), quantisation)?;
     weights.check(&config)?;
-    let mut files = small.digests;
-    files.extend_from_slice(weights.files());
-    files.sort();
     Ok(ModelFiles {
         name,
         config,
         tokenizer,
         weights: Box::new(weights),
-        files,
+        small: small.digests,
     })
 }
 
@@ -241,7 +245,7 @@ fn open_gguf(path: &Path) -> Result<ModelFiles, ModelError> {
         name,
         config,
         tokenizer,
-        files: weights.files().to_vec(),
+        small: Vec::new(),
         weights: Box::new(weights),
     })
 }

@@ -10,7 +10,6 @@ mod files;
 mod gguf;
 mod hf_config;
 mod noise;
-mod parallel;
 mod quantised;
 mod regular;
 pub mod rotary;

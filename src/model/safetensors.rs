@@ -11,13 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ::safetensors::tensor::{Dtype, Metadata, SafeTensors};
-use rayon::prelude::*;
 
-use crate::backend::{Codes, TensorData};
+use crate::backend::{Codes, StoredNumbers, TensorData};
 use crate::schema::{FileDigest, QuantisedCheckpoint};
 
-use super::file_bytes::FileBytes;
-use super::parallel::{read_bf16, read_f16, read_f32};
+use super::file_bytes::{Digests, FileBytes};
 use super::quantised::{self, CacheScales, Found, NumberType, Quantisation, Stored};
 use super::regular::read_optional;
 use super::tensors::{self, Shapes};
@@ -41,7 +39,7 @@ pub struct SafetensorsWeights {
     shard_of: BTreeMap<String, usize>,
     /// Experts that are stored together, by the names of single ones.
     experts: BTreeMap<String, experts::Part>,
-    digests: Vec<FileDigest>,
+    digests: Digests,
     quantisation: Option<Quantisation>,
     codes: Found,
     cache_scales: CacheScales,
@@ -55,7 +53,7 @@ struct Shard {
 }
 
 impl SafetensorsWeights {
-    /// Opens the safetensors files of `folder` and hashes them. Its `config.json`, where there is
+    /// Opens the safetensors files of `folder` and starts to hash them. Its `config.json`, where there is
     /// one, says whether weights are stored as codes.
     ///
     /// # Errors
@@ -110,13 +108,12 @@ impl SafetensorsWeights {
         quantisation: Option<Quantisation>,
     ) -> Result<Self, ModelError> {
         let shard_of = assign(&shards)?;
-        let digests = shards.par_iter().map(|shard| shard.file.digest()).collect();
         let mut weights = SafetensorsWeights {
+            digests: Digests::of(shards.iter().map(|shard| &shard.file)),
             folder,
             shards,
             shard_of,
             experts: BTreeMap::new(),
-            digests,
             quantisation,
             codes: Found::default(),
             cache_scales: CacheScales::default(),
@@ -248,6 +245,19 @@ impl WeightSource for SafetensorsWeights {
         Ok(Some(codes))
     }
 
+    fn numbers(
+        &self,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<Option<StoredNumbers<'_>>, ModelError> {
+        let found = self.stored(name);
+        let Some(stored) = found.filter(|_| !self.codes.matrices.contains_key(name)) else {
+            return Ok(None);
+        };
+        tensors::check_shape(stored.path, name, stored.shape, shape)?;
+        numbers(&stored, name).map(Some)
+    }
+
     fn contains(&self, name: &str) -> bool {
         self.stored(name).is_some() || self.codes.matrices.contains_key(name)
     }
@@ -288,7 +298,7 @@ impl WeightSource for SafetensorsWeights {
     }
 
     fn files(&self) -> &[FileDigest] {
-        &self.digests
+        self.digests.all()
     }
 }
 
@@ -320,10 +330,14 @@ pub(crate) fn float_type(stored: &Stored<'_>, name: &str) -> Result<NumberType, 
 
 /// The numbers of a tensor of floats, in its own type.
 pub(crate) fn read(stored: &Stored<'_>, name: &str) -> Result<TensorData, ModelError> {
-    Ok(match float_type(stored, name)? {
-        NumberType::F32 => read_f32(stored.bytes),
-        NumberType::F16 => read_f16(stored.bytes),
-        NumberType::Bf16 => read_bf16(stored.bytes),
+    Ok(numbers(stored, name)?.read())
+}
+
+/// The same as they are stored.
+fn numbers<'a>(stored: &Stored<'a>, name: &str) -> Result<StoredNumbers<'a>, ModelError> {
+    Ok(StoredNumbers {
+        numbers: float_type(stored, name)?,
+        bytes: stored.bytes,
     })
 }
 

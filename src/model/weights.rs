@@ -1,6 +1,6 @@
 //! The seam between weight files and backends.
 
-use crate::backend::{Codes, TensorData};
+use crate::backend::{Codes, StoredNumbers, TensorData};
 use crate::schema::{FileDigest, QuantisedCheckpoint};
 
 use super::ModelConfig;
@@ -21,6 +21,19 @@ pub trait WeightSource {
     /// # Errors
     /// As [`WeightSource::load`].
     fn codes(&self, _name: &str, _shape: &[usize]) -> Result<Option<Codes<'_>>, ModelError> {
+        Ok(None)
+    }
+
+    /// A matrix as the checkpoint stores it, where it stores the very numbers that [`WeightSource::load`]
+    /// gives. Whether they are finite is open.
+    ///
+    /// # Errors
+    /// As [`WeightSource::load`].
+    fn numbers(
+        &self,
+        _name: &str,
+        _shape: &[usize],
+    ) -> Result<Option<StoredNumbers<'_>>, ModelError> {
         Ok(None)
     }
 

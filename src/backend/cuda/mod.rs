@@ -39,7 +39,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::storage::{self, Side};
-use super::{BackendError, TensorData};
+use super::{BackendError, StoredNumbers, TensorData};
 use attention::Partials;
 pub use cache::{CudaCache, LARGEST_HEAD_DIM, has_head_dim};
 pub use device::Purpose;
@@ -172,6 +172,18 @@ impl CudaBackend {
         // Giving pages back to the system takes longer than the bus takes to copy them.
         rayon::spawn(move || drop(parts));
         Ok(weight)
+    }
+
+    /// Takes over a weight's parts as a file holds them, straight from its bytes; `None` where a number is
+    /// not finite, or their types differ.
+    fn take_over_stored(
+        &self,
+        parts: &[StoredNumbers<'_>],
+        out: usize,
+        inner: usize,
+    ) -> Result<Option<CudaWeight>, BackendError> {
+        let staging = &mut self.staging.borrow_mut();
+        CudaWeight::of_stored(&self.kernels.device, staging, parts, out, inner)
     }
 
     fn product(

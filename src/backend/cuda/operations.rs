@@ -11,7 +11,7 @@ use super::{CudaBackend, readout};
 use crate::backend::{
     Activation, Backend, BackendError, CacheLayout, CacheLimit, CacheRow, Codes, DeltaRule,
     Destination, ExpertParts, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter,
-    RotaryTable, RoutingRule, TensorData, cannot_cut,
+    RotaryTable, RoutingRule, StoredNumbers, TensorData, cannot_cut,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -67,6 +67,16 @@ impl Backend for CudaBackend {
         [out, inner]: [usize; 2],
     ) -> Result<Option<CudaWeight>, BackendError> {
         self.take_over_experts(parts, experts * out, inner)
+    }
+
+    fn stored_weight(
+        &self,
+        parts: &[StoredNumbers<'_>],
+        out: usize,
+        inner: usize,
+    ) -> Result<Option<CudaWeight>, BackendError> {
+        self.products.expect(out, inner);
+        self.take_over_stored(parts, out, inner)
     }
 
     fn decoded_weight(

@@ -2,9 +2,9 @@
 //!
 //! For a shape that is met for the first time, cuBLASLt names algorithms for each range of row
 //! counts, none of which may split a sum. They are run against each other on noise. Among those of a
-//! range that give the bits of one reference, the library's order decides; where steps of decoding are,
-//! one that is clearly faster goes before. A range without any takes the first of another range. Where a
-//! range is left without one for every reference, and where the library is missing or the shape is not aligned, the kernels of
+//! range, and the first of each of the others, that give the bits of one reference, the library's order
+//! decides; where steps of decoding are, one that is clearly faster goes before. Where a range is left
+//! without one for every reference, and where the library is missing or the shape is not aligned, the kernels of
 //! this crate are used, which sum in one order by construction. A pass of more rows than were compared is
 //! cut.
 

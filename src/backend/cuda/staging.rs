@@ -52,8 +52,12 @@ impl Pinned {
     }
 
     /// Puts `parts` at the start, one after another, once the latest copy out of it is done; returns
-    /// their bytes.
-    fn fill(&mut self, parts: &[&[u8]]) -> Result<usize, BackendError> {
+    /// their bytes, and whether all of their pieces, of which none is cut within 8 bytes, are right.
+    fn fill(
+        &mut self,
+        parts: &[&[u8]],
+        is_right: impl Fn(&[u8]) -> bool + Sync,
+    ) -> Result<(usize, bool), BackendError> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         assert!(bytes <= self.bytes, "bytes of page-locked memory");
         // SAFETY: the event is alive; one that was never recorded is reached.
@@ -67,9 +71,13 @@ impl Pinned {
             left = rest;
             pairs.push((to, from));
         }
-        let copy = |(to, from): (&mut [u8], &[u8])| to.copy_from_slice(from);
-        pairs.into_par_iter().for_each(copy);
-        Ok(bytes)
+        // What was just copied is near still.
+        let copy = |(to, from): (&mut [u8], &[u8])| {
+            to.copy_from_slice(from);
+            is_right(from)
+        };
+        let pieces = pairs.into_par_iter().map(copy);
+        Ok((bytes, pieces.reduce(|| true, |all, own| all & own)))
     }
 
     /// Starts a copy of the first `bytes` bytes to an address on the device, which has to have
@@ -119,6 +127,23 @@ impl Staging {
     /// # Panics
     /// Where the buffer is smaller.
     pub fn fill(&mut self, buffer: &Buffer, parts: &[&[u8]]) -> Result<(), BackendError> {
+        self.fill_checked(buffer, parts, |_| true).map(|_| ())
+    }
+
+    /// The same, and whether all pieces of the parts, of which none is cut within 8 bytes, are right: where
+    /// one is not, the rest is left out.
+    ///
+    /// # Errors
+    /// As [`Staging::fill`].
+    ///
+    /// # Panics
+    /// As [`Staging::fill`].
+    pub fn fill_checked(
+        &mut self,
+        buffer: &Buffer,
+        parts: &[&[u8]],
+        is_right: impl Fn(&[u8]) -> bool + Sync,
+    ) -> Result<bool, BackendError> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         assert!(bytes <= buffer.bytes(), "bytes of a buffer");
         while self.pieces.len() < PIECES {
@@ -128,11 +153,14 @@ impl Staging {
         for piece in pieces(parts, PIECE) {
             let pinned = &mut self.pieces[self.next];
             self.next = (self.next + 1) % PIECES;
-            let bytes = pinned.fill(&piece)?;
+            let (bytes, all_right) = pinned.fill(&piece, &is_right)?;
+            if !all_right {
+                return Ok(false);
+            }
             pinned.copy_to(to, bytes)?;
             to += bytes as u64;
         }
-        Ok(())
+        Ok(true)
     }
 }
 

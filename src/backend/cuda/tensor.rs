@@ -7,7 +7,9 @@ use super::device::{Buffer, Device, Purpose, launch};
 use super::functions::Kernels;
 use super::staging::Staging;
 use crate::backend::storage::Storage;
-use crate::backend::{Activation, BackendError, TensorData, concatenated};
+use crate::backend::{
+    Activation, BackendError, NumberType, StoredNumbers, TensorData, concatenated,
+};
 use crate::recipe::{ByteFormat, NativeDtype};
 
 /// Number format of elements, numbered as in the kernels.
@@ -103,6 +105,38 @@ impl CudaWeight {
             out,
             inner,
         })
+    }
+}
+
+impl CudaWeight {
+    /// Takes over `parts`, one after another, as a file holds them; `None` where a number is not finite,
+    /// or their types differ.
+    pub(super) fn of_stored(
+        device: &Rc<Device>,
+        staging: &mut Staging,
+        parts: &[StoredNumbers<'_>],
+        out: usize,
+        inner: usize,
+    ) -> Result<Option<Self>, BackendError> {
+        let numbers = parts.first().map_or(NumberType::F32, |part| part.numbers);
+        if parts.iter().any(|part| part.numbers != numbers) {
+            return Ok(None);
+        }
+        let format = Format::from(numbers);
+        let parts: Vec<&[u8]> = parts.iter().map(|part| part.bytes).collect();
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        assert_eq!(bytes, out * inner * format.bytes(), "bytes of a weight");
+        let data = device.allocate(bytes, Purpose::Weights)?;
+        let is_right = |bytes: &[u8]| StoredNumbers::are_finite(numbers, bytes);
+        if !staging.fill_checked(&data, &parts, is_right)? {
+            return Ok(None);
+        }
+        Ok(Some(CudaWeight {
+            data,
+            format,
+            out,
+            inner,
+        }))
     }
 }
 

@@ -71,11 +71,12 @@ impl<B: Backend> LocalEngine<B> {
         settings: LocalSettings,
     ) -> Result<Self, LoadError> {
         let files = files.borrow();
+        let decoder = Decoder::load(files.config.clone(), files.weights.as_ref(), backend)?;
+        // Files are being hashed until here.
         let identity = LocalIdentity {
             model: files.identity(),
             worker,
         };
-        let decoder = Decoder::load(files.config.clone(), files.weights.as_ref(), backend)?;
         let text = Box::new(files.tokenizer.clone());
         LocalEngine::from_decoder(decoder, text, identity, settings)
     }

@@ -3,7 +3,7 @@
 mod mixer;
 mod mlp;
 
-use crate::backend::{Backend, BackendError, Codes, TensorData, concatenated};
+use crate::backend::{Backend, BackendError, Codes, StoredNumbers, TensorData, concatenated};
 use crate::model::tensors::{LAYER_SCALAR, Norms};
 use crate::model::{LayerConfig, ModelConfig, ModelError, WeightSource};
 
@@ -77,6 +77,12 @@ impl<B: Backend> Decoder<B> {
             head,
         })
     }
+}
+
+/// Weights as a checkpoint stores them.
+enum Stored<'a> {
+    Codes(Vec<Codes<'a>>),
+    Numbers(Vec<StoredNumbers<'a>>),
 }
 
 struct Loader<'a, B: Backend> {
@@ -182,11 +188,12 @@ impl<B: Backend> Loader<'_, B> {
             let tensor = format!("{prefix}.{}.{kind}", names.join("+"));
             move |source| LoadError::Backend { tensor, source }
         };
-        let decoded = match self.codes(&weights, inner)? {
-            Some(codes) => self.backend.decoded_weight(&codes, out, inner),
+        let taken = match self.stored(&weights, inner)? {
+            Some(Stored::Codes(codes)) => self.backend.decoded_weight(&codes, out, inner),
+            Some(Stored::Numbers(numbers)) => self.backend.stored_weight(&numbers, out, inner),
             None => Ok(None),
         };
-        let weight = match decoded.map_err(failed("weight"))? {
+        let weight = match taken.map_err(failed("weight"))? {
             Some(weight) => weight,
             None => {
                 let load = |(name, out): &(String, usize)| self.weights.load(name, &[*out, inner]);
@@ -202,16 +209,24 @@ impl<B: Backend> Loader<'_, B> {
         })
     }
 
-    /// The codes of weights `[out, inner]`, by name and `out`, unless any of them is stored as numbers.
-    fn codes(
+    /// Weights `[out, inner]`, by name and `out`, as the checkpoint stores them: all as codes, or all as
+    /// numbers.
+    fn stored(
         &self,
         weights: &[(String, usize)],
         inner: usize,
-    ) -> Result<Option<Vec<Codes<'_>>>, ModelError> {
+    ) -> Result<Option<Stored<'_>>, ModelError> {
         let found = weights.iter();
         let found = found.map(|(name, out)| self.weights.codes(name, &[*out, inner]));
         let found: Vec<Option<Codes<'_>>> = found.collect::<Result<_, _>>()?;
-        Ok(found.into_iter().collect())
+        if let Some(codes) = found.into_iter().collect() {
+            return Ok(Some(Stored::Codes(codes)));
+        }
+        let found = weights.iter();
+        let found = found.map(|(name, out)| self.weights.numbers(name, &[*out, inner]));
+        let found: Vec<Option<StoredNumbers<'_>>> = found.collect::<Result<_, _>>()?;
+        let numbers: Option<Vec<_>> = found.into_iter().collect();
+        Ok(numbers.map(Stored::Numbers))
     }
 
     /// A tensor that changes the model but that the config does not ask for is never ignored.
@@ -251,13 +266,20 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn weight(&self, name: &str, out: usize, inner: usize) -> Result<B::Weight, LoadError> {
+        let failed = |source| LoadError::Backend {
+            tensor: name.to_owned(),
+            source,
+        };
+        if let Some(numbers) = self.weights.numbers(name, &[out, inner])?
+            && let Some(weight) = self
+                .backend
+                .stored_weight(&[numbers], out, inner)
+                .map_err(failed)?
+        {
+            return Ok(weight);
+        }
         let data = self.weights.load(name, &[out, inner])?;
-        self.backend
-            .weight(data, out, inner)
-            .map_err(|source| LoadError::Backend {
-                tensor: name.to_owned(),
-                source,
-            })
+        self.backend.weight(data, out, inner).map_err(failed)
     }
 
     /// The weight of a norm, as it multiplies.

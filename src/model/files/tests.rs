@@ -129,7 +129,7 @@ fn separate_template_and_generation_config_win() {
     let files = open(folder.path()).unwrap();
     assert_eq!(files.tokenizer.eos_ids(), [1, 2]);
     assert_eq!(files.tokenizer.chat_ids(&[], false).unwrap(), [2, 1]);
-    assert_eq!(files.files.len(), FOLDER_FILES.len() + 2);
+    assert_eq!(files.files().len(), FOLDER_FILES.len() + 2);
     // None of the small files counts as weights.
     assert_eq!(files.identity().fault(WorkerKind::Cpu), None);
 }

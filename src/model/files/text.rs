@@ -126,7 +126,7 @@ mod tests {
             identity
                 .files
                 .iter()
-                .all(|file| whole.files.contains(file) && !file.path.contains("safetensors"))
+                .all(|file| whole.files().contains(file) && !file.path.contains("safetensors"))
         );
         let missing = ModelText::open(Path::new("no such folder"));
         assert!(missing.is_err());

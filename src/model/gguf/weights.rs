@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::backend::TensorData;
+use crate::backend::{TensorData, read_bf16, read_f16, read_f32};
 use crate::schema::FileDigest;
 
-use super::super::file_bytes::FileBytes;
-use super::super::parallel::{read_bf16, read_f16, read_f32};
+use super::super::file_bytes::{Digests, FileBytes};
 use super::super::safetensors::check_finite;
 use super::super::tensors::{self, Shapes};
 use super::super::{Family, ModelConfig, ModelError, WeightSource};
@@ -48,13 +47,13 @@ const LAYER_NAMES: [(&str, &str); 11] = [
 pub struct GgufWeights {
     file: FileBytes,
     tensors: BTreeMap<String, TensorInfo>,
-    digests: [FileDigest; 1],
+    digests: Digests,
     /// Elements per head where query and key rows are stored pairwise interleaved.
     interleaved_head_dim: Option<usize>,
 }
 
 impl GgufWeights {
-    /// Opens a GGUF file, reads its config and hashes it.
+    /// Opens a GGUF file, reads its config and starts to hash it.
     ///
     /// # Errors
     /// As for any GGUF model: malformed bytes, settings and tensor types that are not applied,
@@ -87,7 +86,7 @@ impl GgufWeights {
             .collect();
         tensors::check(config, &shapes, file.path(), |_| file.path().to_owned())?;
         Ok(GgufWeights {
-            digests: [file.digest()],
+            digests: Digests::of([&file]),
             tensors,
             interleaved_head_dim: (config.family == Family::Llama)
                 .then(|| config.widest(|layer| layer.head_dim)),
@@ -139,7 +138,7 @@ impl WeightSource for GgufWeights {
     }
 
     fn files(&self) -> &[FileDigest] {
-        &self.digests
+        self.digests.all()
     }
 }
 

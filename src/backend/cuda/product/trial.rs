@@ -184,18 +184,12 @@ impl<'a> Trial<'a> {
         let mut known = Vec::new();
         let mut chosen = Vec::new();
         for own in 0..RANGES.len() {
-            let best = match self.best(&ranked[own], own, &mut known)? {
-                Some(best) => Some(best),
-                // The first of the others, the nearest before.
-                None => {
-                    let mut others: Vec<usize> =
-                        (0..RANGES.len()).filter(|&other| other != own).collect();
-                    others.sort_by_key(|&other| other.abs_diff(own));
-                    let others: Vec<Algorithm> =
-                        others.into_iter().map(|other| ranked[other][0]).collect();
-                    self.best(&others, own, &mut known)?
-                }
-            };
+            // Those ranked for the range, then the first of the others, the nearest before.
+            let mut others: Vec<usize> = (0..RANGES.len()).filter(|&other| other != own).collect();
+            others.sort_by_key(|&other| other.abs_diff(own));
+            let others = others.into_iter().map(|other| ranked[other][0]);
+            let candidates: Vec<Algorithm> = ranked[own].iter().copied().chain(others).collect();
+            let best = self.best(&candidates, own, &mut known)?;
             match best {
                 Some(algorithm) => chosen.push(algorithm),
                 None => return Ok(None),

@@ -6,7 +6,7 @@ use crate::model::{ExpertsConfig, LayerConfig};
 
 use super::super::Output;
 use super::super::mlp::{Both, Dense, Experts, Mlp};
-use super::{LoadError, Loader};
+use super::{LoadError, Loader, Stored};
 
 impl<B: Backend> Loader<'_, B> {
     /// The MLP of layer number `index`.
@@ -128,9 +128,12 @@ impl<B: Backend> Loader<'_, B> {
             })
         };
         let inner = shape[1];
-        if let Some(codes) = self.codes(weights, inner)?
-            && let Some(weight) = take_over(ExpertParts::Codes(&codes))?
-        {
+        let taken = match self.stored(weights, inner)? {
+            Some(Stored::Codes(codes)) => take_over(ExpertParts::Codes(&codes))?,
+            Some(Stored::Numbers(numbers)) => take_over(ExpertParts::Stored(&numbers))?,
+            None => None,
+        };
+        if let Some(weight) = taken {
             return Ok(weight);
         }
         let load = |(name, out): &(String, usize)| self.weights.load(name, &[*out, inner]);
