@@ -13,6 +13,7 @@ mod recurrent;
 mod repeats;
 mod rows;
 pub mod storage;
+mod stored;
 mod windows;
 
 pub use projections::MANY_TOKENS;

@@ -36,7 +36,6 @@ pub use projections::{
 };
 pub use recurrent::{DeltaRule, LENGTH_EPSILON, RecurrentLayer, cannot_cut};
 pub use stored::StoredNumbers;
-pub(crate) use stored::{read_bf16, read_f16, read_f32};
 
 /// Operations of the decoder. Tensors are row-major `[rows, width]`; a row is one token.
 ///

@@ -9,7 +9,7 @@ use super::{Backend, BackendError, NumberType, TensorData};
 const CHUNK: usize = 1 << 16;
 
 /// Reads little-endian values of `SIZE` bytes; `bytes` is a whole number of them.
-pub(crate) fn read_le<const SIZE: usize, T: Copy + Default + Send + Sync>(
+fn read_le<const SIZE: usize, T: Copy + Default + Send + Sync>(
     bytes: &[u8],
     convert: impl Fn([u8; SIZE]) -> T + Sync,
 ) -> Vec<T> {
@@ -38,9 +38,9 @@ impl StoredNumbers<'_> {
     /// The numbers.
     pub fn read(&self) -> TensorData {
         match self.numbers {
-            NumberType::F32 => read_f32(self.bytes),
-            NumberType::F16 => read_f16(self.bytes),
-            NumberType::Bf16 => read_bf16(self.bytes),
+            NumberType::F32 => TensorData::F32(read_le(self.bytes, f32::from_le_bytes)),
+            NumberType::F16 => TensorData::F16(read_le(self.bytes, f16::from_le_bytes)),
+            NumberType::Bf16 => TensorData::Bf16(read_le(self.bytes, bf16::from_le_bytes)),
         }
     }
 
@@ -73,21 +73,6 @@ pub(super) fn stored_weight<B: Backend>(
     backend.fused_weight(parts, out, inner).map(Some)
 }
 
-/// Little-endian 32-bit floats.
-pub(crate) fn read_f32(bytes: &[u8]) -> TensorData {
-    TensorData::F32(read_le(bytes, f32::from_le_bytes))
-}
-
-/// Little-endian IEEE halves.
-pub(crate) fn read_f16(bytes: &[u8]) -> TensorData {
-    TensorData::F16(read_le(bytes, f16::from_le_bytes))
-}
-
-/// Little-endian bfloat16.
-pub(crate) fn read_bf16(bytes: &[u8]) -> TensorData {
-    TensorData::Bf16(read_le(bytes, bf16::from_le_bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -96,12 +81,11 @@ mod tests {
 
     #[test]
     fn bytes_are_little_endian() {
-        let read = read_bf16(&[0x80, 0x3f, 0x00, 0xc0]);
-        let expected = vec![bf16::from_f32(1.0), bf16::from_f32(-2.0)];
-        assert_eq!(read, TensorData::Bf16(expected));
         let numbers = NumberType::Bf16;
         let bytes = &[0x80, 0x3f, 0x00, 0xc0];
-        assert_eq!(StoredNumbers { numbers, bytes }.read(), read);
+        let expected = vec![bf16::from_f32(1.0), bf16::from_f32(-2.0)];
+        let read = StoredNumbers { numbers, bytes }.read();
+        assert_eq!(read, TensorData::Bf16(expected));
     }
 
     proptest! {

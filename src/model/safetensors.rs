@@ -227,7 +227,7 @@ impl WeightSource for SafetensorsWeights {
             _ => {
                 let stored = self.stored(name).ok_or_else(missing)?;
                 tensors::check_shape(stored.path, name, stored.shape, shape)?;
-                (stored.path, read(&stored, name)?)
+                (stored.path, numbers(&stored, name)?.read())
             }
         };
         check_finite(path, name, &data)?;
@@ -328,13 +328,8 @@ pub(crate) fn float_type(stored: &Stored<'_>, name: &str) -> Result<NumberType, 
     }
 }
 
-/// The numbers of a tensor of floats, in its own type.
-pub(crate) fn read(stored: &Stored<'_>, name: &str) -> Result<TensorData, ModelError> {
-    Ok(numbers(stored, name)?.read())
-}
-
-/// The same as they are stored.
-fn numbers<'a>(stored: &Stored<'a>, name: &str) -> Result<StoredNumbers<'a>, ModelError> {
+/// The numbers of a tensor of floats.
+pub(crate) fn numbers<'a>(stored: &Stored<'a>, name: &str) -> Result<StoredNumbers<'a>, ModelError> {
     Ok(StoredNumbers {
         numbers: float_type(stored, name)?,
         bytes: stored.bytes,

@@ -15,7 +15,9 @@ fn bytes(numbers: NumberType, count: usize, seed: u64) -> Vec<u8> {
     match numbers {
         NumberType::F32 => noise.flat_map(f32::to_le_bytes).collect(),
         NumberType::F16 => noise.flat_map(|x| f16::from_f32(x).to_le_bytes()).collect(),
-        NumberType::Bf16 => noise.flat_map(|x| bf16::from_f32(x).to_le_bytes()).collect(),
+        NumberType::Bf16 => noise
+            .flat_map(|x| bf16::from_f32(x).to_le_bytes())
+            .collect(),
     }
 }
 

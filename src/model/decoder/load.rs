@@ -2,6 +2,8 @@
 
 mod mixer;
 mod mlp;
+#[cfg(test)]
+mod tests;
 
 use crate::backend::{Backend, BackendError, Codes, StoredNumbers, TensorData, concatenated};
 use crate::model::tensors::{LAYER_SCALAR, Norms};
@@ -295,70 +297,5 @@ impl<B: Backend> Loader<'_, B> {
             source,
         };
         self.backend.vector(data).map_err(failed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::TensorData;
-    use crate::backend::cpu::CpuBackend;
-    use crate::model::{NoiseWeights, hf_config};
-    use crate::recipe::NativeDtype;
-    use crate::schema::FileDigest;
-
-    /// Noise with a head that is stored beside the embedding, with one number changed.
-    struct Stored {
-        noise: NoiseWeights,
-        embedding: TensorData,
-        changed: Option<f32>,
-    }
-
-    impl WeightSource for Stored {
-        fn load(&self, name: &str, shape: &[usize]) -> Result<TensorData, ModelError> {
-            match (name, self.changed) {
-                (EMBEDDING, _) => Ok(self.embedding.clone()),
-                (HEAD, changed) => {
-                    let mut numbers = self.embedding.clone().into_f32();
-                    numbers[3] = changed.unwrap_or(numbers[3]);
-                    Ok(TensorData::F32(numbers))
-                }
-                _ => self.noise.load(name, shape),
-            }
-        }
-
-        fn contains(&self, name: &str) -> bool {
-            name == HEAD
-        }
-
-        fn files(&self) -> &[FileDigest] {
-            &[]
-        }
-    }
-
-    #[test]
-    fn a_head_that_is_tied_but_stored_has_to_be_the_embedding() {
-        let config = serde_json::json!({
-            "model_type": "llama", "hidden_size": 16, "intermediate_size": 16,
-            "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 8,
-            "max_position_embeddings": 32, "tie_word_embeddings": true, "torch_dtype": "float16",
-        });
-        let config = hf_config::parse_config("config.json", config.to_string().as_bytes());
-        let config = config.unwrap();
-        let load = |changed| {
-            let noise = NoiseWeights::new(NativeDtype::F16);
-            let embedding = noise.load(EMBEDDING, &[8, 16]).unwrap();
-            let weights = Stored {
-                noise,
-                embedding,
-                changed,
-            };
-            Decoder::load(config.clone(), &weights, CpuBackend::new()).map(|_| ())
-        };
-        load(None).unwrap();
-        let text = load(Some(0.25)).unwrap_err().to_string();
-        let expected = "tensor lm_head.weight, which differs from model.embed_tokens.weight \
-                        although tie_word_embeddings is true";
-        assert!(text.ends_with(expected), "{text}");
     }
 }

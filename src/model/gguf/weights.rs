@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::backend::{TensorData, read_bf16, read_f16, read_f32};
+use crate::backend::{NumberType, StoredNumbers, TensorData};
 use crate::schema::FileDigest;
 
 use super::super::file_bytes::{Digests, FileBytes};
@@ -94,14 +94,32 @@ impl GgufWeights {
         })
     }
 
+    fn bytes(&self, info: &TensorInfo) -> &[u8] {
+        &self.file.bytes()[info.range.clone()]
+    }
+
+    /// The numbers of a tensor that is stored as such.
+    fn stored(&self, info: &TensorInfo) -> Option<StoredNumbers<'_>> {
+        let numbers = match info.kind {
+            GgmlType::F32 => NumberType::F32,
+            GgmlType::F16 => NumberType::F16,
+            GgmlType::Bf16 => NumberType::Bf16,
+            _ => return None,
+        };
+        let bytes = self.bytes(info);
+        Some(StoredNumbers { numbers, bytes })
+    }
+
     fn read(&self, info: &TensorInfo) -> TensorData {
-        let bytes = &self.file.bytes()[info.range.clone()];
-        match info.kind {
-            GgmlType::F32 => read_f32(bytes),
-            GgmlType::F16 => read_f16(bytes),
-            GgmlType::Bf16 => read_bf16(bytes),
-            kind => TensorData::F32(dequantize(kind, bytes)),
+        match self.stored(info) {
+            Some(stored) => stored.read(),
+            None => TensorData::F32(dequantize(info.kind, self.bytes(info))),
         }
+    }
+
+    /// Elements per head of a tensor whose rows are to be put in another order.
+    fn interleaved(&self, name: &str) -> Option<usize> {
+        self.interleaved_head_dim.filter(|_| is_rotated(name))
     }
 }
 
@@ -115,10 +133,23 @@ impl WeightSource for GgufWeights {
         tensors::check_shape(path, name, &info.shape, shape)?;
         let data = self.read(info);
         check_finite(path, name, &data)?;
-        match self.interleaved_head_dim {
-            Some(head_dim) if is_rotated(name) => Ok(deinterleave(data, head_dim, shape[0])),
-            _ => Ok(data),
+        match self.interleaved(name) {
+            Some(head_dim) => Ok(deinterleave(data, head_dim, shape[0])),
+            None => Ok(data),
         }
+    }
+
+    fn numbers(
+        &self,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<Option<StoredNumbers<'_>>, ModelError> {
+        let found = self.tensors.get(name);
+        let Some(info) = found.filter(|_| self.interleaved(name).is_none()) else {
+            return Ok(None);
+        };
+        tensors::check_shape(self.file.path(), name, &info.shape, shape)?;
+        Ok(self.stored(info))
     }
 
     /// Blocks are dequantised to f32.

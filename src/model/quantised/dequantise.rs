@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use ::safetensors::tensor::Dtype;
 
 use super::super::ModelError;
-use super::super::safetensors::read;
+use super::super::safetensors::numbers;
 use super::super::tensors::missing;
 use super::find::{Lookup, Stored};
 use super::form::{AwqOrder, ByteKind, Form, NumberType};
@@ -123,5 +123,5 @@ fn packed_zeros(stored: &Stored<'_>, bits: u32, rows: usize, groups: usize) -> V
 
 /// Numbers of a stored tensor of floats.
 pub(super) fn floats(stored: &Stored<'_>, name: &str) -> Result<Vec<f32>, ModelError> {
-    Ok(read(stored, name)?.into_f32())
+    Ok(numbers(stored, name)?.read().into_f32())
 }

@@ -76,6 +76,13 @@ fn every_float_type_is_read_as_stored() {
     let c = weights.load("c", &[1, 2]).unwrap();
     assert_eq!(c, TensorData::Bf16(brains.to_vec()));
     assert!(weights.contains("a") && !weights.contains("d"));
+    for (name, shape, loaded) in [("a", &[2][..], a), ("b", &[2, 1], b), ("c", &[1, 2], c)] {
+        let numbers = weights.numbers(name, shape).unwrap().unwrap();
+        assert_eq!(numbers.read(), loaded);
+        let loaded = weights.load(name, &[7]).unwrap_err().to_string();
+        assert_eq!(weights.numbers(name, &[7]).unwrap_err().to_string(), loaded);
+    }
+    assert!(weights.numbers("d", &[1]).unwrap().is_none());
     let digest = FileDigest {
         path: "model.safetensors".to_owned(),
         sha256: crate::schema::sha256_hex(&bytes),
