@@ -81,8 +81,8 @@ pub trait Backend: Sized {
     }
 
     /// Takes over weights as a file stores them: what [`Backend::fused_weight`] makes of their numbers,
-    /// to the bit. `None` where a number is not finite: [`StoredNumbers::read`] shows which; or where the
-    /// parts have several types.
+    /// to the bit. `None` where a number is not finite, which [`StoredNumbers::read`] shows, and for parts
+    /// of several types where the backend does not join them.
     fn stored_weight(
         &self,
         parts: &[StoredNumbers<'_>],

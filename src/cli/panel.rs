@@ -89,7 +89,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
             let protocol = protocol::load(protocol).map_err(Failure::input)?;
             let data = DataDir::resolve(args.data.as_deref()).map_err(Failure::input)?;
             let model = source.open().map_err(model_failure)?;
-            let geometry = model.identity().geometry;
+            let geometry = model.config.geometry();
             let source = Source {
                 data: &data,
                 tokenizer: &model.tokenizer,

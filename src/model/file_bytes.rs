@@ -1,6 +1,8 @@
 //! The bytes of model files, mapped into memory or part of the binary, and their digests.
 
+use std::num::NonZero;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
@@ -84,25 +86,75 @@ impl FileBytes {
     }
 }
 
-/// File names and SHA-256 of the contents of some files, each of which a thread of its own hashes: weights
-/// are loaded meanwhile, which reads the same bytes.
+/// File names and SHA-256 of the contents of some files, which threads of their own hash: weights are
+/// loaded meanwhile, which reads the same bytes. Dropped, it hashes no further.
 pub(crate) struct Digests {
-    threads: Mutex<Vec<JoinHandle<FileDigest>>>,
+    hashing: Arc<Hashing>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
     all: OnceLock<Vec<FileDigest>>,
+}
+
+/// What threads that hash share.
+struct Hashing {
+    files: Vec<(String, Arc<Bytes>)>,
+    /// The first file that no thread has taken.
+    next: AtomicUsize,
+    /// By file.
+    found: Vec<OnceLock<String>>,
+    is_unwanted: AtomicBool,
+}
+
+impl Hashing {
+    /// Hashes files that no thread has taken, one after another.
+    fn run(&self) {
+        loop {
+            let at = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(sha256) = self.files.get(at).and_then(|file| self.digest(&file.1)) else {
+                return;
+            };
+            // Nobody else sets it.
+            let _ = self.found[at].set(sha256);
+        }
+    }
+
+    /// `None` where nobody wants it any more.
+    fn digest(&self, bytes: &Bytes) -> Option<String> {
+        let mut hasher = Sha256::new();
+        for chunk in bytes.all().chunks(HASH_CHUNK) {
+            if self.is_unwanted.load(Ordering::Relaxed) {
+                return None;
+            }
+            hasher.update(chunk);
+        }
+        Some(to_hex(&hasher.finalize()))
+    }
 }
 
 impl Digests {
     /// Starts to hash.
     pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a FileBytes>) -> Self {
-        let start = |file: &FileBytes| {
-            let (path, bytes) = (file.name.clone(), Arc::clone(&file.bytes));
-            std::thread::spawn(move || {
-                let sha256 = digest(bytes.all());
-                FileDigest { path, sha256 }
-            })
+        let files = files.into_iter();
+        let files: Vec<_> = files
+            .map(|file| (file.name.clone(), Arc::clone(&file.bytes)))
+            .collect();
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let count = files.len().min(cores);
+        let hashing = Arc::new(Hashing {
+            found: files.iter().map(|_| OnceLock::new()).collect(),
+            files,
+            next: AtomicUsize::new(0),
+            is_unwanted: AtomicBool::new(false),
+        });
+        let start = |_| {
+            let own = Arc::clone(&hashing);
+            let thread = std::thread::Builder::new().name("hashing".to_owned());
+            // Whoever asks for digests hashes what no thread does.
+            thread.spawn(move || own.run()).ok()
         };
+        let threads = (0..count).filter_map(start).collect();
         Digests {
-            threads: Mutex::new(files.into_iter().map(start).collect()),
+            hashing,
+            threads: Mutex::new(threads),
             all: OnceLock::new(),
         }
     }
@@ -110,26 +162,90 @@ impl Digests {
     /// All of them in the order of the files, once they are there.
     pub(crate) fn all(&self) -> &[FileDigest] {
         self.all.get_or_init(|| {
-            let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-            let ended = threads.drain(..).map(|thread| match thread.join() {
-                Ok(digest) => digest,
-                Err(panic) => std::panic::resume_unwind(panic),
+            self.hashing.run();
+            self.join();
+            let files = self.hashing.files.iter().zip(&self.hashing.found);
+            let digests = files.map(|((name, _), sha256)| FileDigest {
+                path: name.clone(),
+                sha256: sha256.get().cloned().unwrap_or_default(),
             });
-            ended.collect()
+            digests.collect()
         })
+    }
+
+    fn join(&self) {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
     }
 }
 
-fn digest(bytes: &[u8]) -> String {
-    let mut hasher = Sha256::new();
-    for chunk in bytes.chunks(HASH_CHUNK) {
-        hasher.update(chunk);
+impl Drop for Digests {
+    /// A file may be written as soon as nobody has it open.
+    fn drop(&mut self) {
+        self.hashing.is_unwanted.store(true, Ordering::Relaxed);
+        let threads = self.threads.get_mut();
+        for thread in threads.unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // It only hashed.
+            let _ = thread.join();
+        }
     }
-    to_hex(&hasher.finalize())
 }
 
 /// Last part of a path, as digests name files of a model.
 pub(crate) fn file_name(path: &Path) -> String {
     path.file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::schema::sha256_hex;
+
+    #[test]
+    fn every_file_is_hashed_in_order_whatever_their_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let content = |number: usize| vec![number as u8; 1 + number * 977];
+        let files: Vec<FileBytes> = (0..67)
+            .map(|number| {
+                let path = folder.path().join(format!("{number}.bin"));
+                fs::write(&path, content(number)).unwrap();
+                FileBytes::open(&path).unwrap()
+            })
+            .collect();
+        let digests = Digests::of(&files);
+        let expected: Vec<FileDigest> = (0..67)
+            .map(|number| FileDigest {
+                path: format!("{number}.bin"),
+                sha256: sha256_hex(&content(number)),
+            })
+            .collect();
+        assert_eq!(digests.all(), expected);
+        assert_eq!(digests.all(), expected);
+    }
+
+    #[test]
+    fn what_is_dropped_is_read_no_further() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.bin");
+        fs::write(&path, vec![1; 3 * HASH_CHUNK]).unwrap();
+        let file = FileBytes::open(&path).unwrap();
+        let hashing = {
+            let digests = Digests::of([&file]);
+            Arc::clone(&digests.hashing)
+        };
+        assert_eq!(Arc::strong_count(&hashing), 1, "threads have ended");
+        drop(hashing);
+        assert_eq!(
+            Arc::strong_count(&file.bytes),
+            1,
+            "nobody else maps the file"
+        );
+    }
 }

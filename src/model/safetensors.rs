@@ -329,7 +329,10 @@ pub(crate) fn float_type(stored: &Stored<'_>, name: &str) -> Result<NumberType, 
 }
 
 /// The numbers of a tensor of floats.
-pub(crate) fn numbers<'a>(stored: &Stored<'a>, name: &str) -> Result<StoredNumbers<'a>, ModelError> {
+pub(crate) fn numbers<'a>(
+    stored: &Stored<'a>,
+    name: &str,
+) -> Result<StoredNumbers<'a>, ModelError> {
     Ok(StoredNumbers {
         numbers: float_type(stored, name)?,
         bytes: stored.bytes,

@@ -46,6 +46,7 @@ pub use device::Purpose;
 use device::{Buffer, Device, PURPOSES, launch};
 pub use functions::Expected;
 use functions::{Kernels, Source};
+pub use product::STEP_ROWS;
 use product::{Finish, Products};
 pub use ptx::archive as ptx_archive;
 use readout::Suppressed;
@@ -127,9 +128,7 @@ impl CudaBackend {
     /// # Errors
     /// [`BackendError::Device`].
     pub fn memory(&self) -> Result<(usize, usize), BackendError> {
-        let (free, total) = self.kernels.device.memory()?;
-        let most = self.most_bytes.unwrap_or(total).min(total);
-        Ok((free.saturating_sub(total - most), most))
+        Ok(within(self.most_bytes, self.kernels.device.memory()?))
     }
 
     /// Takes the device for one of at most `bytes` bytes of memory: caches are no larger than what is left
@@ -205,6 +204,12 @@ impl CudaBackend {
             unsafe { launch!(kernels.device, function, grid, 256, 0; to, from, elements, width) }
         })
     }
+}
+
+/// Free and total bytes of a device of which at most `most` may be in use.
+fn within(most: Option<usize>, (free, total): (usize, usize)) -> (usize, usize) {
+    let most = most.unwrap_or(total).min(total);
+    (free.saturating_sub(total - most), most)
 }
 
 /// Reads a key as `report` in the kernels makes it: layer, row, side, element, and the number

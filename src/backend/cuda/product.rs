@@ -29,8 +29,8 @@ pub(super) const RANGES: [usize; 21] = [
     1, 16, 32, 64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1536,
     2048, 8192,
 ];
-/// Most rows of a step of decoding.
-pub const DECODE_ROWS: usize = 1536;
+/// Most rows of a step of decoding that algorithms are chosen for by the clock.
+pub const STEP_ROWS: usize = 1536;
 /// Rows from which the library's vectors of 16 bytes are aligned.
 const ALIGNMENT: usize = 16;
 /// A kernel of this crate: name, rows and columns of its tiles, threads of a block, and the blocks
@@ -275,6 +275,6 @@ mod tests {
             [1, 2, 16, 17, 8192, 100_000].map(range),
             [0, 1, 1, 2, 20, 20]
         );
-        assert_eq!(RANGES[range(DECODE_ROWS)], DECODE_ROWS);
+        assert_eq!(RANGES[range(STEP_ROWS)], STEP_ROWS);
     }
 }

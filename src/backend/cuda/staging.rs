@@ -52,7 +52,8 @@ impl Pinned {
     }
 
     /// Puts `parts` at the start, one after another, once the latest copy out of it is done; returns
-    /// their bytes, and whether all of their pieces, of which none is cut within 8 bytes, are right.
+    /// their bytes, and whether all of what was put there is right, as far as pieces tell: of parts that are
+    /// whole numbers of 1, 2, 4 or 8 bytes none is cut within a number.
     fn fill(
         &mut self,
         parts: &[&[u8]],
@@ -74,7 +75,7 @@ impl Pinned {
         // What was just copied is near still.
         let copy = |(to, from): (&mut [u8], &[u8])| {
             to.copy_from_slice(from);
-            is_right(from)
+            is_right(to)
         };
         let pieces = pairs.into_par_iter().map(copy);
         Ok((bytes, pieces.reduce(|| true, |all, own| all & own)))
@@ -130,8 +131,8 @@ impl Staging {
         self.fill_checked(buffer, parts, |_| true).map(|_| ())
     }
 
-    /// The same, and whether all pieces of the parts, of which none is cut within 8 bytes, are right: where
-    /// one is not, the rest is left out.
+    /// The same, and whether all of what was copied is right, as far as pieces tell: of parts that are whole
+    /// numbers of 1, 2, 4 or 8 bytes none is cut within a number. Where one is not, the rest is left out.
     ///
     /// # Errors
     /// As [`Staging::fill`].

@@ -4,7 +4,7 @@ use super::product::RANGES;
 use super::projections::MANY_ROWS;
 use super::*;
 use crate::backend::conformance::{self, MANY_TOKENS, Shape, Suite, Tolerance, bits, noise, span};
-use crate::backend::{Backend, TensorData};
+use crate::backend::{Backend, NumberType, TensorData};
 use crate::recipe::{CacheShape, NativeDtype, bytes_per_token, cache_bytes, sink_bytes};
 
 const TOLERANCE: Tolerance = Tolerance {
@@ -208,25 +208,26 @@ fn products_of_real_shapes_do_not_depend_on_the_number_of_rows() {
         tolerance: TOLERANCE,
         native_queries: false,
     };
+    let longest = STEP_ROWS + 64;
     for (out, inner) in [(1024, 4096), (4096, 1024), (576, 1536), (2048, 576)] {
         let w: Vec<f32> = noise(1, out * inner).iter().map(|x| x * 0.02).collect();
         let f16 = TensorData::F16(w.iter().map(|&x| half::f16::from_f32(x)).collect());
         let bf16 = TensorData::Bf16(w.iter().map(|&x| half::bf16::from_f32(x)).collect());
         for data in [f16, bf16, TensorData::F32(w)] {
             let weight = backend.weight(data, out, inner).unwrap();
-            let x = noise(2, 700 * inner);
+            let x = noise(2, longest * inner);
             let run = |from: usize, to: usize| {
                 let x = suite.upload(&x[from * inner..to * inner], inner);
                 let mut y = backend.tensor(to - from, out).unwrap();
                 backend.matmul(&x, &weight, None, &mut y).unwrap();
                 bits(&backend.to_host(&y).unwrap())
             };
-            let whole = run(0, 700);
+            let whole = run(0, longest);
             // Both ends of every range, and what lies between.
-            let ranges = RANGES.windows(2).filter(|ends| ends[1] <= 700);
+            let ranges = RANGES.windows(2).filter(|ends| ends[1] <= longest);
             let counts = ranges.flat_map(|ends| [ends[0] + 1, ends[0].midpoint(ends[1]), ends[1]]);
             for rows in counts.chain([1, 513, 550]) {
-                let from = rows * 37 % (701 - rows);
+                let from = rows * 37 % (longest + 1 - rows);
                 let to = from + rows;
                 assert!(
                     run(from, to) == whole[from * out..to * out],
@@ -238,6 +239,33 @@ fn products_of_real_shapes_do_not_depend_on_the_number_of_rows() {
     }
     let (library, all) = backend.planned_products();
     println!("{library} of {all} shapes by cuBLASLt");
+}
+
+/// A weight of more pieces of page-locked memory than take turns, with a number that is not finite in the
+/// first, in the last, and nowhere.
+#[test]
+fn a_large_weight_crosses_from_its_file_whole_or_not_at_all() {
+    let Some(backend) = gpu() else { return };
+    let (out, inner) = (6 * 1024, 8192);
+    let mut words: Vec<u16> = (0..out * inner)
+        .map(|i| half::f16::from_f32((i % 1021) as f32 / 1021.0).to_bits())
+        .collect();
+    let weight = |words: &[u16]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let parts = [0..bytes.len() / 3 * 2, bytes.len() / 3 * 2..bytes.len()];
+        let parts = parts.map(|part| StoredNumbers {
+            numbers: NumberType::F16,
+            bytes: &bytes[part],
+        });
+        backend.stored_weight(&parts, out, inner).unwrap()
+    };
+    for wrong in [0, out * inner - 1] {
+        let right = std::mem::replace(&mut words[wrong], half::f16::NEG_INFINITY.to_bits());
+        assert!(weight(&words).is_none(), "{wrong}");
+        words[wrong] = right;
+    }
+    let found = weight(&words).expect("finite numbers");
+    assert!(found.data.read::<u16>(words.len()).unwrap() == words);
 }
 
 /// Every finite 16-bit number, and numbers between, through every format.
@@ -359,4 +387,13 @@ fn memory_in_use_is_read_from_another_thread() {
     assert!(seen <= meter.total_bytes);
     assert_eq!(meter.ledger.held(Purpose::Weights), bytes as u64);
     drop(held);
+}
+
+#[test]
+fn memory_beyond_a_limit_does_not_count() {
+    assert_eq!(within(None, (70, 100)), (70, 100));
+    assert_eq!(within(Some(100), (70, 100)), (70, 100));
+    assert_eq!(within(Some(1 << 40), (70, 100)), (70, 100));
+    assert_eq!(within(Some(80), (70, 100)), (50, 80));
+    assert_eq!(within(Some(20), (70, 100)), (0, 20));
 }

@@ -52,7 +52,7 @@ pub struct Args {
     /// Small sizes, for a look.
     #[arg(long)]
     quick: bool,
-    /// Sequences side by side in math [default: 512].
+    /// Sequences side by side in math [default: 1536].
     #[arg(long, value_name = "N")]
     slots: Option<usize>,
     /// Prompt tokens per pass [default: 8192].

@@ -1,5 +1,7 @@
 //! The work that is measured, and how much of it.
 
+use crate::backend::cuda::STEP_ROWS;
+
 /// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -98,7 +100,7 @@ impl Sizes {
     pub const FULL: Sizes = Sizes {
         shrink: 1,
         repeats: 5,
-        slots: 1536,
+        slots: STEP_ROWS,
         long_slots: 32,
         prefill_chunk: 8192,
         lengths: [1024, 8192],

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 
 use crate::backend::cpu::CpuBackend;
-use crate::backend::cuda::{CudaBackend, Expected};
+use crate::backend::cuda::{CudaBackend, Expected, STEP_ROWS};
 use crate::backend::{Backend, BackendError, Process};
 use crate::model::{
     Decoder, LoadError, ModelConfig, ModelFiles, Tokenizer, parameters, weight_bytes,
@@ -16,11 +16,11 @@ use super::{LocalEngine, LocalIdentity, LocalSettings, TokenText};
 /// Sequences side by side on a GPU, the preferred first: the most that have room. Weights are read once
 /// per step whatever its rows, and beyond these a step is bound by arithmetic. Fewer run where their pages
 /// would not fit.
-const CUDA_SLOTS: [usize; 3] = [1536, 1024, LEAST_SLOTS];
+const CUDA_SLOTS: [usize; 3] = [STEP_ROWS, 1024, LEAST_SLOTS];
 /// Sequences side by side on the smallest GPU.
 const LEAST_SLOTS: usize = 512;
-/// As [`LocalSettings::cases_per_slot`], with so many slots.
-const CUDA_CASES_PER_SLOT: usize = 2;
+/// Cases that are handed over at once, at least: see [`LocalSettings::cases_per_slot`].
+const CUDA_CASES: usize = 2048;
 /// Longest sequences of built-in panels, in tokens.
 const LONGEST: usize = 8192;
 
@@ -157,25 +157,54 @@ impl LocalEngine<CudaBackend> {
         };
         let weights = weight_bytes(config, weights);
         let (free, total) = backend.memory().map_err(LoadError::Device)?;
-        Least::new(config, weights, LEAST_SLOTS, tokens)
-            .check(
-                &worker.device,
-                (free as u64, total as u64),
-                "name another GPU by --device",
-            )
-            .map_err(|what| LoadError::Device(BackendError::Device(what)))?;
-        let settings = LocalSettings {
-            cases_per_slot: CUDA_CASES_PER_SLOT,
-            ..LocalSettings::default()
+        let device = &worker.device;
+        let (name, remedy) = match most_bytes.filter(|most| *most == total as u64) {
+            None => (device.clone(), "name another GPU by --device"),
+            Some(most) => {
+                let name = format!("{device} within the protocol's peak_device_bytes of {most}");
+                (name, "take a protocol that allows more")
+            }
         };
-        let mut engine = LocalEngine::new(files, backend, worker, settings)?;
+        Least::new(config, weights, LEAST_SLOTS, tokens)
+            .check(&name, (free as u64, total as u64), remedy)
+            .map_err(|what| LoadError::Device(BackendError::Device(what)))?;
+        let mut engine = LocalEngine::new(files, backend, worker, LocalSettings::default())?;
         let (free, _) = engine
             .decoder
             .backend()
             .memory()
             .map_err(LoadError::Device)?;
         let config = engine.decoder.config();
-        engine.settings.layout = footprint::fitting(config, &slots(config, free), tokens, free);
+        let layout = footprint::fitting(config, &slots(config, free), tokens, free);
+        engine.settings = LocalSettings {
+            layout,
+            cases_per_slot: CUDA_CASES.div_ceil(layout.slots),
+        };
         Ok(engine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{builtin_shape, read_config};
+
+    #[test]
+    fn states_bound_the_sequences_side_by_side() {
+        let attending = builtin_shape("qwen3-8b").unwrap().unwrap();
+        assert_eq!(slots(&attending, 0), [1536, 1024, 512]);
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/fixtures/configs/qwen3.5-9b.json"
+        );
+        let recurrent = read_config(path.as_ref()).unwrap();
+        let shapes = recurrent.layers.iter().filter_map(|layer| layer.recurrent);
+        let bytes: u64 = shapes.flat_map(|shape| shape.bytes()).sum();
+        let with_room = |sequences: u64| slots(&recurrent, (4 * sequences * bytes) as usize);
+        assert_eq!(with_room(2000), [1536, 1024, 512]);
+        assert_eq!(with_room(1100), [1100, 1024, 512]);
+        assert_eq!(with_room(600), [600, 512]);
+        assert_eq!(with_room(7), [7]);
+        assert_eq!(with_room(0), [1]);
     }
 }

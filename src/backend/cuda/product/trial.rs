@@ -7,7 +7,7 @@ mod noise;
 use std::rc::Rc;
 
 use super::lt::{Algorithm, Library, Operands, Problem};
-use super::{Plan, Products, RANGES, Shape, range};
+use super::{Plan, Products, RANGES, STEP_ROWS, Shape, range};
 use crate::backend::BackendError;
 use crate::backend::cuda::device::{Buffer, Device, Purpose};
 use crate::backend::cuda::tensor::{CudaTensor, CudaWeight};
@@ -23,8 +23,8 @@ const COMPARED_ROUNDED: usize = 1 << 21;
 const TRIED: usize = 6;
 /// Most pieces of noise.
 const MOST_PIECES: usize = 64;
-/// Most rows that are compared: a prompt chunk of 8,192 and 512 rows that ride along.
-const LONGEST: usize = 8192 + 512;
+/// Most rows that are compared: a prompt chunk of 8,192, and rows of a step that ride along.
+const LONGEST: usize = 8192 + STEP_ROWS;
 /// Rows after which the noise of such long passes repeats: odd, so that a row of the reference comes
 /// to stand at other places of a tile.
 const PERIOD: usize = 509;

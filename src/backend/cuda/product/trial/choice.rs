@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::super::lt::{Algorithm, Operands};
-use super::super::{DECODE_ROWS, RANGES};
+use super::super::{RANGES, STEP_ROWS};
 use super::{COMPARED, Trial};
 use crate::backend::BackendError;
 
@@ -46,7 +46,7 @@ impl Trial<'_> {
         known: &mut Vec<(Algorithm, bool)>,
     ) -> Result<Option<Algorithm>, BackendError> {
         let rows = RANGES[own];
-        let is_timed = rows <= DECODE_ROWS && self.operands(rows).is_some();
+        let timed = self.operands(rows).filter(|_| rows <= STEP_ROWS);
         let clock = if rows > FEW_ROWS { MORE } else { FEW };
         let mut best: Option<(Duration, Algorithm)> = None;
         let mut tried: Vec<Algorithm> = Vec::new();
@@ -55,18 +55,18 @@ impl Trial<'_> {
                 continue;
             }
             tried.push(algorithm);
-            if !is_timed {
+            let Some(operands) = timed else {
                 if self.agrees(own, &algorithm, known)? {
                     return Ok(Some(algorithm));
                 }
                 continue;
-            }
+            };
             if !self.library.accepts(self.shape, rows, &algorithm)? {
                 continue;
             }
             // What would not be chosen need not agree.
             let bound = best.map(|(least, _)| least.mul_f64(clock.worth));
-            let taken = self.time(rows, &algorithm, clock, bound)?;
+            let taken = self.time((rows, operands), &algorithm, clock, bound)?;
             if let Some(taken) = taken
                 && self.agrees(own, &algorithm, known)?
             {
@@ -79,15 +79,12 @@ impl Trial<'_> {
     /// The shorter of two times of a product of `rows`; `None` where it is not below `bound`.
     fn time(
         &self,
-        rows: usize,
+        (rows, operands): (usize, Operands),
         algorithm: &Algorithm,
         clock: Clock,
         bound: Option<Duration>,
     ) -> Result<Option<Duration>, BackendError> {
         let device = &self.products.kernels.device;
-        let Some(operands) = self.operands(rows) else {
-            return Ok(None);
-        };
         let of = |products: usize| -> Result<Duration, BackendError> {
             device.synchronize()?;
             let start = Instant::now();
