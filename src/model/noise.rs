@@ -7,14 +7,17 @@ use std::time::{Duration, Instant};
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use crate::backend::TensorData;
+use crate::backend::{NumberType, StoredNumbers, TensorData};
 use crate::recipe::NativeDtype;
 use crate::schema::FileDigest;
 
-use super::{ModelError, WeightSource};
+use super::tensors::expected;
+use super::{ModelConfig, ModelError, WeightSource};
 
 /// Elements of a block, of which tensors are pieced together.
 const BLOCK: usize = 1 << 22;
+/// Bytes of a number.
+const NUMBER_BYTES: usize = 2;
 /// Elements from one tensor's place in its block to the next one's.
 const STEP: usize = 7919;
 
@@ -22,14 +25,26 @@ const STEP: usize = 7919;
 /// norms are 1 and biases 0. Every tensor starts elsewhere in a block of noise.
 pub struct NoiseWeights {
     native: NativeDtype,
+    /// As files would hold them, by inner size: of each as much as its largest matrix takes from anywhere
+    /// in a block.
+    files: BTreeMap<usize, Vec<u8>>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     blocks: BTreeMap<usize, Block>,
-    tensors: usize,
+    /// Matrices in the order in which they were first asked for.
+    matrices: BTreeMap<String, usize>,
     spent: Duration,
+}
+
+impl State {
+    /// Where in its block a matrix begins.
+    fn start(&mut self, name: &str) -> usize {
+        let next = self.matrices.len() + 1;
+        *self.matrices.entry(name.to_owned()).or_insert(next) * STEP
+    }
 }
 
 #[derive(Clone)]
@@ -43,7 +58,33 @@ impl NoiseWeights {
     pub fn new(native: NativeDtype) -> Self {
         NoiseWeights {
             native,
+            files: BTreeMap::new(),
             state: Mutex::default(),
+        }
+    }
+
+    /// Weights of a model as files in memory hold them, from where they are taken as those of real
+    /// checkpoints are.
+    pub fn of_files(config: &ModelConfig) -> Self {
+        let mut largest: BTreeMap<usize, usize> = BTreeMap::new();
+        for shape in expected(config).into_values() {
+            if let [out, inner] = shape[..] {
+                let most = largest.entry(inner).or_default();
+                *most = (*most).max(out * inner);
+            }
+        }
+        let native = config.native_dtype;
+        let file = |(inner, count): (usize, usize)| {
+            let block = Block::new(native, inner).bytes();
+            let mut bytes = vec![0; block.len() + count * NUMBER_BYTES];
+            bytes
+                .par_chunks_mut(block.len())
+                .for_each(|piece| piece.copy_from_slice(&block[..piece.len()]));
+            (inner, bytes)
+        };
+        NoiseWeights {
+            files: largest.into_iter().map(file).collect(),
+            ..NoiseWeights::new(native)
         }
     }
 
@@ -66,6 +107,14 @@ impl Block {
         match native {
             NativeDtype::F16 => Block::F16(numbers.map(f16::from_f32).collect()),
             NativeDtype::Bf16 => Block::Bf16(numbers.map(bf16::from_f32).collect()),
+        }
+    }
+
+    /// The numbers, little-endian.
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Block::F16(block) => block.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Block::Bf16(block) => block.iter().flat_map(|x| x.to_le_bytes()).collect(),
         }
     }
 
@@ -106,8 +155,7 @@ impl WeightSource for NoiseWeights {
             [width] => TensorData::F32(vec![1.0; *width]),
             _ => {
                 let inner = shape.last().copied().unwrap_or(1);
-                state.tensors += 1;
-                let start = state.tensors * STEP;
+                let start = state.start(name);
                 let block = state
                     .blocks
                     .entry(inner)
@@ -117,6 +165,28 @@ impl WeightSource for NoiseWeights {
         };
         state.spent += began.elapsed();
         Ok(data)
+    }
+
+    fn numbers(
+        &self,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<Option<StoredNumbers<'_>>, ModelError> {
+        let &[out, inner] = shape else {
+            return Ok(None);
+        };
+        let Some(file) = self.files.get(&inner) else {
+            return Ok(None);
+        };
+        let first = self.lock().start(name) % BLOCK * NUMBER_BYTES;
+        let bytes = file.get(first..first + out * inner * NUMBER_BYTES);
+        Ok(bytes.map(|bytes| StoredNumbers {
+            numbers: match self.native {
+                NativeDtype::F16 => NumberType::F16,
+                NativeDtype::Bf16 => NumberType::Bf16,
+            },
+            bytes,
+        }))
     }
 
     fn contains(&self, _: &str) -> bool {
@@ -131,6 +201,7 @@ impl WeightSource for NoiseWeights {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{DemoModel, ModelSource};
 
     #[test]
     fn weights_are_seeded_spread_and_small() {
@@ -151,7 +222,9 @@ mod tests {
     #[test]
     fn tensors_differ_and_reach_beyond_a_block() {
         let source = NoiseWeights::new(NativeDtype::Bf16);
-        let [a, b] = [0, 1].map(|_| source.load("a.weight", &[2 * BLOCK + 5, 1]).unwrap());
+        let load = |name| source.load(name, &[2 * BLOCK + 5, 1]).unwrap();
+        let [a, b] = ["a.weight", "b.weight"].map(load);
+        assert_eq!(a, load("a.weight"));
         assert_eq!(a.len(), 2 * BLOCK + 5);
         assert_ne!(a, b);
         let TensorData::Bf16(a) = a else {
@@ -160,5 +233,26 @@ mod tests {
         assert_eq!(a[0], a[BLOCK]);
         assert_eq!(a[0].to_f32(), bf16::from_f32(uniform(STEP as u32)).to_f32());
         assert_eq!(a[BLOCK - 1], a[2 * BLOCK - 1]);
+    }
+
+    #[test]
+    fn files_hold_the_numbers_that_are_loaded() {
+        let demo = ModelSource::Demo(DemoModel::Tolerant).open().unwrap();
+        let config = demo.config;
+        let source = NoiseWeights::of_files(&config);
+        let mut matrices = 0;
+        for (name, shape) in expected(&config) {
+            let numbers = source.numbers(&name, &shape).unwrap();
+            assert_eq!(numbers.is_some(), shape.len() == 2, "{name}");
+            if let Some(numbers) = numbers {
+                assert_eq!(
+                    numbers.read(),
+                    source.load(&name, &shape).unwrap(),
+                    "{name}"
+                );
+                matrices += 1;
+            }
+        }
+        assert!(matrices > 10, "{matrices}");
     }
 }

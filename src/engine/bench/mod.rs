@@ -245,7 +245,7 @@ impl<B: Timed> Bench<B> {
             },
             worker,
         };
-        let noise = NoiseWeights::new(config.native_dtype);
+        let noise = NoiseWeights::of_files(&config);
         let began = Instant::now();
         let decoder = Decoder::load(config, &noise, backend)?;
         decoder.backend().wait()?;

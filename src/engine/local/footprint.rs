@@ -248,8 +248,9 @@ mod tests {
             prefill_chunk,
         };
         assert_eq!(found(120 * GIB), layout(1536, 8192));
-        assert_eq!(found(26 * GIB), layout(1024, 8192));
-        assert_eq!(found(24 * GIB), layout(512, 8192));
+        assert_eq!(found(26 * GIB), layout(1536, 8192));
+        assert_eq!(found(25 * GIB), layout(1024, 8192));
+        assert_eq!(found(23 * GIB), layout(512, 8192));
         assert_eq!(found(12 * GIB), layout(512, 2048));
         assert_eq!(found(10 * GIB), layout(512, 1024));
         assert_eq!(found(GIB), layout(512, 256));

@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(slots(&attending, 0), [1536, 1024, 512]);
         let path = concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/fixtures/configs/qwen3.5-9b.json"
+            "/fixtures/parity/qwen3_5/config.json"
         );
         let recurrent = read_config(path.as_ref()).unwrap();
         let shapes = recurrent.layers.iter().filter_map(|layer| layer.recurrent);
