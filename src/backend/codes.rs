@@ -6,7 +6,7 @@
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::{Backend, BackendError, TensorData};
+use super::TensorData;
 use crate::recipe::ByteFormat;
 
 /// Rows that a thread takes at a time where tiles do not say more: 16 words of interleaved codes, a
@@ -244,20 +244,6 @@ impl<T: Rounded> Table<T> {
             *number = T::rounded(value * scale);
         }
     }
-}
-
-/// [`Backend::decoded_weight`] by way of the host.
-pub(super) fn decoded_weight<B: Backend>(
-    backend: &B,
-    parts: &[Codes<'_>],
-    out: usize,
-    inner: usize,
-) -> Result<Option<B::Weight>, BackendError> {
-    let parts: Vec<TensorData> = parts.iter().map(Codes::decode).collect();
-    if parts.iter().any(|part| part.first_non_finite().is_some()) {
-        return Ok(None);
-    }
-    backend.fused_weight(parts, out, inner).map(Some)
 }
 
 /// Half of a byte, the low one first.

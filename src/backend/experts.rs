@@ -1,15 +1,13 @@
 //! Layers whose MLP is a mixture of experts: every row goes through a few of many.
 
-use super::{Activation, Backend, BackendError, Codes, StoredNumbers, TensorData};
+use super::{Activation, Backend, BackendError, StoredParts, TensorData};
 
-/// Weights of experts as a checkpoint stores them.
+/// Weights of experts.
 pub enum ExpertParts<'a> {
     /// As numbers.
     Numbers(Vec<TensorData>),
-    /// As numbers in a file.
-    Stored(&'a [StoredNumbers<'a>]),
-    /// As codes.
-    Codes(&'a [Codes<'a>]),
+    /// As a checkpoint stores them.
+    Stored(&'a StoredParts<'a>),
 }
 
 /// [`Backend::expert_weight`] by what takes over other weights; `[out, inner]` of all experts.
@@ -22,7 +20,6 @@ pub(super) fn weight<B: Backend>(
     match parts {
         ExpertParts::Numbers(parts) => backend.fused_weight(parts, out, inner).map(Some),
         ExpertParts::Stored(parts) => backend.stored_weight(parts, out, inner),
-        ExpertParts::Codes(parts) => backend.decoded_weight(parts, out, inner),
     }
 }
 

@@ -29,13 +29,13 @@ pub use error::BackendError;
 pub use experts::{ExpertParts, ExpertWeights, RoutingRule, cannot_route};
 pub use ledger::{Held, Ledger, PURPOSES, Purpose};
 pub use meter::{Gauge, Meter, Process};
-
-use crate::schema::{KvTotals, LayerAbsmax};
 pub use projections::{
     Destination, GateProjection, HeadNormWeights, HeadProjection, concatenated, project_heads,
 };
 pub use recurrent::{DeltaRule, LENGTH_EPSILON, RecurrentLayer, cannot_cut};
-pub use stored::StoredNumbers;
+pub use stored::{StoredNumbers, StoredParts};
+
+use crate::schema::{KvTotals, LayerAbsmax};
 
 /// Operations of the decoder. Tensors are row-major `[rows, width]`; a row is one token.
 ///
@@ -80,31 +80,19 @@ pub trait Backend: Sized {
         self.weight(concatenated(parts), out, inner)
     }
 
-    /// Takes over weights as a file stores them: what [`Backend::fused_weight`] makes of their numbers,
-    /// to the bit. `None` where a number is not finite, which [`StoredNumbers::read`] shows, and for parts
-    /// of several types where the backend does not join them.
+    /// What [`Backend::fused_weight`] makes of the numbers of stored `parts`, to the bit. `None` where one is
+    /// not finite, which [`StoredParts::read`] shows, and for several types that it does not join.
     fn stored_weight(
         &self,
-        parts: &[StoredNumbers<'_>],
+        parts: &StoredParts<'_>,
         out: usize,
         inner: usize,
     ) -> Result<Option<Self::Weight>, BackendError> {
-        stored::stored_weight(self, parts, out, inner)
-    }
-
-    /// Takes over weights that are stored as codes: what [`Backend::fused_weight`] makes of their
-    /// numbers, to the bit. `None` where a number is not finite: [`Codes::decode`] shows which.
-    fn decoded_weight(
-        &self,
-        parts: &[Codes<'_>],
-        out: usize,
-        inner: usize,
-    ) -> Result<Option<Self::Weight>, BackendError> {
-        codes::decoded_weight(self, parts, out, inner)
+        stored::weight(self, parts, out, inner)
     }
 
     /// Takes over the weights of `experts` experts, `[out, inner]` each, as one: `parts` are those of
-    /// the first, then of the next. `None` as by [`Backend::decoded_weight`].
+    /// the first, then of the next. `None` as by [`Backend::stored_weight`].
     fn expert_weight(
         &self,
         parts: ExpertParts<'_>,
@@ -129,8 +117,8 @@ pub trait Backend: Sized {
     /// Allocates a cache, or refuses the recipe by name.
     fn cache(&self, layout: &CacheLayout) -> Result<Self::Cache, BackendError>;
 
-    /// What a cache of this layout has room for in the memory that is free now, if `reserved` bytes
-    /// of it are left alone; `None` where memory sets no limit that could be planned for.
+    /// What a cache of this layout has room for in the memory that is free now, but for `reserved` bytes;
+    /// `None` where memory sets no limit that could be planned for.
     fn cache_limit(
         &self,
         _layout: &CacheLayout,
@@ -205,10 +193,9 @@ pub trait Backend: Sized {
         rows: &[CacheRow],
     ) -> Result<(), BackendError>;
 
-    /// Passes every query head vector (`[rows, heads * head_dim]`, after rotary) through the format
-    /// of queries that the recipe of `cache` has in `layer`, in place: `x = decode(convert(x / scale)) * scale`
-    /// under a scale per vector, by the rule of [`crate::recipe::float8`].
-    /// Nothing happens where that is native.
+    /// Passes every query head vector (`[rows, heads * head_dim]`, after rotary) through the format of
+    /// queries in `layer` of `cache` where that is not native, in place: `x = decode(convert(x / scale)) *
+    /// scale` under a scale per vector, by the rule of [`crate::recipe::float8`].
     fn round_queries(
         &self,
         cache: &Self::Cache,
@@ -230,8 +217,8 @@ pub trait Backend: Sized {
         rows: &[CacheRow],
     ) -> Result<(), BackendError>;
 
-    /// Causal attention of every query row (`[rows, heads * head_dim]`) over the stored bytes of
-    /// the positions of its own slot that its layer lets it see, up to the row's own token.
+    /// Causal attention of every query row (`[rows, heads * head_dim]`) over the stored bytes of those
+    /// positions of its slot that its layer lets it see, up to its own token.
     fn attend(
         &self,
         cache: &Self::Cache,
@@ -272,9 +259,8 @@ pub trait Backend: Sized {
     /// `x = x / (1 + exp(-gate))`, both of the same shape.
     fn gate_output(&self, gate: &Self::Tensor, x: &mut Self::Tensor) -> Result<(), BackendError>;
 
-    /// Applies all layers of a pass by `run`: from the embeddings in the tensor that `stream` finds
-    /// in `state` to the residual stream in the same, every row of which is wanted. What `run` has to
-    /// keep to stands with [`LayerPass`].
+    /// Applies all layers of a pass by `run` to the tensor that `stream` finds in `state`, every row of
+    /// which is wanted. What `run` has to keep to stands with [`LayerPass`].
     fn layers<S>(
         &self,
         _pass: &LayerPass<'_>,
@@ -371,8 +357,8 @@ pub trait Backend: Sized {
         suppressed: &[u32],
     ) -> Result<Vec<f64>, BackendError>;
 
-    /// Waits for what was started, and reports the first number that could not be stored since the
-    /// last call, by its row in the call that stored it, where that did not report it.
+    /// Waits, and reports the first number that could not be stored since the last call, by its row in the
+    /// call that stored it, where that did not report it.
     fn settle(&self) -> Result<(), BackendError> {
         Ok(())
     }

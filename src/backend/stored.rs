@@ -1,28 +1,12 @@
-//! Numbers of a weight as a file holds them, and conversions of whole tensors, spread over threads.
+//! Weights as files hold them, and what their bytes stand for; work is spread over threads.
 
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::{Backend, BackendError, NumberType, TensorData};
+use super::{Backend, BackendError, Codes, NumberType, TensorData};
 
 /// Elements converted by one thread at a time.
 const CHUNK: usize = 1 << 16;
-
-/// Reads little-endian values of `SIZE` bytes; `bytes` is a whole number of them.
-fn read_le<const SIZE: usize, T: Copy + Default + Send + Sync>(
-    bytes: &[u8],
-    convert: impl Fn([u8; SIZE]) -> T + Sync,
-) -> Vec<T> {
-    let mut out = vec![T::default(); bytes.len() / SIZE];
-    out.par_chunks_mut(CHUNK)
-        .zip(bytes.par_chunks(CHUNK * SIZE))
-        .for_each(|(values, bytes)| {
-            for (value, raw) in values.iter_mut().zip(bytes.as_chunks::<SIZE>().0) {
-                *value = convert(*raw);
-            }
-        });
-    out
-}
 
 /// Numbers as a file holds them: little-endian, row-major, one after another. Whether they are finite is
 /// open.
@@ -59,18 +43,52 @@ impl StoredNumbers<'_> {
     }
 }
 
+/// Weights as a checkpoint stores them.
+pub enum StoredParts<'a> {
+    /// As numbers.
+    Numbers(Vec<StoredNumbers<'a>>),
+    /// As codes.
+    Codes(Vec<Codes<'a>>),
+}
+
+impl StoredParts<'_> {
+    /// The numbers of every part.
+    pub fn read(&self) -> Vec<TensorData> {
+        match self {
+            StoredParts::Numbers(parts) => parts.iter().map(StoredNumbers::read).collect(),
+            StoredParts::Codes(parts) => parts.iter().map(Codes::decode).collect(),
+        }
+    }
+}
+
 /// [`Backend::stored_weight`] by way of the numbers on the host.
-pub(super) fn stored_weight<B: Backend>(
+pub(super) fn weight<B: Backend>(
     backend: &B,
-    parts: &[StoredNumbers<'_>],
+    parts: &StoredParts<'_>,
     out: usize,
     inner: usize,
 ) -> Result<Option<B::Weight>, BackendError> {
-    let parts: Vec<TensorData> = parts.iter().map(StoredNumbers::read).collect();
+    let parts = parts.read();
     if parts.iter().any(|part| part.first_non_finite().is_some()) {
         return Ok(None);
     }
     backend.fused_weight(parts, out, inner).map(Some)
+}
+
+/// Reads little-endian values of `SIZE` bytes; `bytes` is a whole number of them.
+fn read_le<const SIZE: usize, T: Copy + Default + Send + Sync>(
+    bytes: &[u8],
+    convert: impl Fn([u8; SIZE]) -> T + Sync,
+) -> Vec<T> {
+    let mut out = vec![T::default(); bytes.len() / SIZE];
+    out.par_chunks_mut(CHUNK)
+        .zip(bytes.par_chunks(CHUNK * SIZE))
+        .for_each(|(values, bytes)| {
+            for (value, raw) in values.iter_mut().zip(bytes.as_chunks::<SIZE>().0) {
+                *value = convert(*raw);
+            }
+        });
+    out
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Weights from codes: to the bit what the definition says.
 
 use super::{Suite, noise};
-use crate::backend::{Backend, CodeKind, Codes, NumberType, TensorData, Zeros};
+use crate::backend::{Backend, CodeKind, Codes, NumberType, StoredParts, TensorData, Zeros};
 use crate::recipe::ByteFormat;
 
 /// Outputs and inputs: whole words of eight codes in every order.
@@ -122,7 +122,8 @@ impl<B: Backend> Suite<'_, B> {
                     .iter()
                     .flat_map(|part| (0..rows * columns).map(|at| place(part, at)))
                     .collect();
-                let weight = self.backend.decoded_weight(&parts, 2 * rows, columns);
+                let parts = StoredParts::Codes(parts.into());
+                let weight = self.backend.stored_weight(&parts, 2 * rows, columns);
                 let weight = weight.expect("a weight").expect("finite numbers");
                 let ids: Vec<u32> = (0..2 * rows as u32).collect();
                 let mut found = self.backend.tensor(ids.len(), columns).expect("a tensor");
@@ -151,7 +152,8 @@ impl<B: Backend> Suite<'_, B> {
         ] {
             let decoded: TensorData = codes.decode();
             assert_eq!(decoded.first_non_finite().is_none(), finite);
-            let weight = self.backend.decoded_weight(&[codes], SHAPE[0], SHAPE[1]);
+            let parts = StoredParts::Codes(vec![codes]);
+            let weight = self.backend.stored_weight(&parts, SHAPE[0], SHAPE[1]);
             assert_eq!(weight.expect("an answer").is_some(), finite);
         }
     }

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use super::{Suite, noise};
-use crate::backend::{Backend, NumberType, StoredNumbers};
+use crate::backend::{Backend, NumberType, StoredNumbers, StoredParts};
 
 /// Outputs of two parts, and inputs; rows of neither end at multiples of anything.
 const PARTS: [usize; 2] = [144, 75];
@@ -48,6 +48,7 @@ impl<B: Backend> Suite<'_, B> {
                     .iter()
                     .flat_map(|part| part.read().into_f32())
                     .collect();
+                let parts = StoredParts::Numbers(parts.into());
                 let weight = self.backend.stored_weight(&parts, rows, INNER);
                 (weight.expect("an answer"), expected)
             };
@@ -87,7 +88,9 @@ impl<B: Backend> Suite<'_, B> {
                 bytes: &files[1],
             },
         ];
-        let weight = self.backend.stored_weight(&parts, 2, INNER);
+        let weight = self
+            .backend
+            .stored_weight(&StoredParts::Numbers(parts.into()), 2, INNER);
         let Some(weight) = weight.expect("an answer") else {
             return;
         };

@@ -38,7 +38,7 @@ impl From<NumberType> for Format {
 }
 
 impl CudaBackend {
-    /// See [`crate::backend::Backend::decoded_weight`].
+    /// Weights from codes, one after another: see [`crate::backend::Backend::stored_weight`].
     pub(super) fn decode(
         &self,
         parts: &[Codes<'_>],

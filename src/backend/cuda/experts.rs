@@ -110,7 +110,6 @@ impl CudaBackend {
         let weight = match parts {
             ExpertParts::Numbers(parts) => Some(self.take_over(of_one_type(parts), out, inner)?),
             ExpertParts::Stored(parts) => self.take_over_stored(parts, out, inner)?,
-            ExpertParts::Codes(parts) => self.decode(parts, out, inner)?,
         };
         if let Some(weight) = &weight {
             self.kernels.expect_experts(weight.format);

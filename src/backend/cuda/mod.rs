@@ -39,7 +39,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::storage::{self, Side};
-use super::{BackendError, StoredNumbers, TensorData};
+use super::{BackendError, StoredParts, TensorData};
 use attention::Partials;
 pub use cache::{CudaCache, LARGEST_HEAD_DIM, has_head_dim};
 pub use device::Purpose;
@@ -173,16 +173,20 @@ impl CudaBackend {
         Ok(weight)
     }
 
-    /// Takes over a weight's parts as a file holds them, straight from its bytes; `None` where a number is
-    /// not finite, or their types differ.
+    /// See [`super::Backend::stored_weight`]: straight from the file's bytes.
     fn take_over_stored(
         &self,
-        parts: &[StoredNumbers<'_>],
+        parts: &StoredParts<'_>,
         out: usize,
         inner: usize,
     ) -> Result<Option<CudaWeight>, BackendError> {
-        let staging = &mut self.staging.borrow_mut();
-        CudaWeight::of_stored(&self.kernels.device, staging, parts, out, inner)
+        match parts {
+            StoredParts::Codes(parts) => self.decode(parts, out, inner),
+            StoredParts::Numbers(parts) => {
+                let staging = &mut self.staging.borrow_mut();
+                CudaWeight::of_stored(&self.kernels.device, staging, parts, out, inner)
+            }
+        }
     }
 
     fn product(

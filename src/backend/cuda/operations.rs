@@ -9,9 +9,9 @@ use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, of_one_type};
 use super::{CudaBackend, readout};
 use crate::backend::{
-    Activation, Backend, BackendError, CacheLayout, CacheLimit, CacheRow, Codes, DeltaRule,
-    Destination, ExpertParts, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter,
-    RotaryTable, RoutingRule, StoredNumbers, TensorData, cannot_cut,
+    Activation, Backend, BackendError, CacheLayout, CacheLimit, CacheRow, DeltaRule, Destination,
+    ExpertParts, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable,
+    RoutingRule, StoredParts, TensorData, cannot_cut,
 };
 use crate::schema::{KvTotals, LayerAbsmax};
 
@@ -71,22 +71,12 @@ impl Backend for CudaBackend {
 
     fn stored_weight(
         &self,
-        parts: &[StoredNumbers<'_>],
+        parts: &StoredParts<'_>,
         out: usize,
         inner: usize,
     ) -> Result<Option<CudaWeight>, BackendError> {
         self.products.expect(out, inner);
         self.take_over_stored(parts, out, inner)
-    }
-
-    fn decoded_weight(
-        &self,
-        parts: &[Codes<'_>],
-        out: usize,
-        inner: usize,
-    ) -> Result<Option<CudaWeight>, BackendError> {
-        self.products.expect(out, inner);
-        self.decode(parts, out, inner)
     }
 
     fn vector(&self, data: TensorData) -> Result<CudaVector, BackendError> {

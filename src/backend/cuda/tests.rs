@@ -4,7 +4,7 @@ use super::product::RANGES;
 use super::projections::MANY_ROWS;
 use super::*;
 use crate::backend::conformance::{self, MANY_TOKENS, Shape, Suite, Tolerance, bits, noise, span};
-use crate::backend::{Backend, NumberType, TensorData};
+use crate::backend::{Backend, NumberType, StoredNumbers, TensorData};
 use crate::recipe::{CacheShape, NativeDtype, bytes_per_token, cache_bytes, sink_bytes};
 
 const TOLERANCE: Tolerance = Tolerance {
@@ -257,6 +257,7 @@ fn a_large_weight_crosses_from_its_file_whole_or_not_at_all() {
             numbers: NumberType::F16,
             bytes: &bytes[part],
         });
+        let parts = StoredParts::Numbers(parts.to_vec());
         backend.stored_weight(&parts, out, inner).unwrap()
     };
     for wrong in [0, out * inner - 1] {

@@ -5,7 +5,9 @@ mod mlp;
 #[cfg(test)]
 mod tests;
 
-use crate::backend::{Backend, BackendError, Codes, StoredNumbers, TensorData, concatenated};
+use crate::backend::{
+    Backend, BackendError, Codes, StoredNumbers, StoredParts, TensorData, concatenated,
+};
 use crate::model::tensors::{LAYER_SCALAR, Norms};
 use crate::model::{LayerConfig, ModelConfig, ModelError, WeightSource};
 
@@ -79,12 +81,6 @@ impl<B: Backend> Decoder<B> {
             head,
         })
     }
-}
-
-/// Weights as a checkpoint stores them.
-enum Stored<'a> {
-    Codes(Vec<Codes<'a>>),
-    Numbers(Vec<StoredNumbers<'a>>),
 }
 
 struct Loader<'a, B: Backend> {
@@ -191,8 +187,7 @@ impl<B: Backend> Loader<'_, B> {
             move |source| LoadError::Backend { tensor, source }
         };
         let taken = match self.stored(&weights, inner)? {
-            Some(Stored::Codes(codes)) => self.backend.decoded_weight(&codes, out, inner),
-            Some(Stored::Numbers(numbers)) => self.backend.stored_weight(&numbers, out, inner),
+            Some(parts) => self.backend.stored_weight(&parts, out, inner),
             None => Ok(None),
         };
         let weight = match taken.map_err(failed("weight"))? {
@@ -217,18 +212,18 @@ impl<B: Backend> Loader<'_, B> {
         &self,
         weights: &[(String, usize)],
         inner: usize,
-    ) -> Result<Option<Stored<'_>>, ModelError> {
+    ) -> Result<Option<StoredParts<'_>>, ModelError> {
         let found = weights.iter();
         let found = found.map(|(name, out)| self.weights.codes(name, &[*out, inner]));
         let found: Vec<Option<Codes<'_>>> = found.collect::<Result<_, _>>()?;
         if let Some(codes) = found.into_iter().collect() {
-            return Ok(Some(Stored::Codes(codes)));
+            return Ok(Some(StoredParts::Codes(codes)));
         }
         let found = weights.iter();
         let found = found.map(|(name, out)| self.weights.numbers(name, &[*out, inner]));
         let found: Vec<Option<StoredNumbers<'_>>> = found.collect::<Result<_, _>>()?;
         let numbers: Option<Vec<_>> = found.into_iter().collect();
-        Ok(numbers.map(Stored::Numbers))
+        Ok(numbers.map(StoredParts::Numbers))
     }
 
     /// A tensor that changes the model but that the config does not ask for is never ignored.
@@ -272,13 +267,12 @@ impl<B: Backend> Loader<'_, B> {
             tensor: name.to_owned(),
             source,
         };
-        if let Some(numbers) = self.weights.numbers(name, &[out, inner])?
-            && let Some(weight) = self
-                .backend
-                .stored_weight(&[numbers], out, inner)
-                .map_err(failed)?
-        {
-            return Ok(weight);
+        if let Some(numbers) = self.weights.numbers(name, &[out, inner])? {
+            let parts = StoredParts::Numbers(vec![numbers]);
+            let weight = self.backend.stored_weight(&parts, out, inner);
+            if let Some(weight) = weight.map_err(failed)? {
+                return Ok(weight);
+            }
         }
         let data = self.weights.load(name, &[out, inner])?;
         self.backend.weight(data, out, inner).map_err(failed)

@@ -79,22 +79,10 @@ fn a_file_of_another_writer_opens() {
         panic!("{:?}", config.ropes[0].scaling);
     };
     assert_eq!((factors.len(), factors[0], factors[7]), (8, 1.0, 8.0));
-    let mut stored = Vec::new();
     for (name, shape) in crate::model::tensors::expected(&config) {
         let data = weights.load(&name, &shape).unwrap();
         assert_eq!(data.len(), shape.iter().product::<usize>(), "{name}");
-        // As they are stored where that is what they are.
-        let numbers = weights.numbers(&name, &shape).unwrap();
-        if let Some(numbers) = numbers {
-            assert_eq!(numbers.read(), data, "{name}");
-            stored.push(name);
-        }
     }
-    let has = |part: &str| stored.iter().any(|name| name.contains(part));
-    assert!(
-        has("layernorm") && !has("q_proj") && !has("k_proj"),
-        "{stored:?}"
-    );
     let q = weights
         .load("model.layers.0.self_attn.q_proj.weight", &[64, 64])
         .unwrap();

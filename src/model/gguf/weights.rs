@@ -273,4 +273,24 @@ mod tests {
         let wide = [0, 0, 1, 1, 2, 2, 3, 3];
         assert_eq!(reorder(&wide, 4, 4), [0, 0, 2, 2, 1, 1, 3, 3]);
     }
+
+    #[test]
+    fn what_is_stored_as_loaded_is_at_hand() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/gguf/tiny.gguf");
+        let (config, weights) = GgufWeights::open(path.as_ref()).unwrap();
+        let mut found = Vec::new();
+        for (name, shape) in tensors::expected(&config) {
+            if let Some(numbers) = weights.numbers(&name, &shape).unwrap() {
+                let loaded = weights.load(&name, &shape).unwrap();
+                assert_eq!(numbers.read(), loaded, "{name}");
+                found.push(name);
+            }
+        }
+        let has = |part: &str| found.iter().any(|name| name.contains(part));
+        // Rows of queries and keys come in another order.
+        assert!(
+            has("layernorm") && !has("q_proj") && !has("k_proj"),
+            "{found:?}"
+        );
+    }
 }

@@ -6,7 +6,7 @@ use crate::model::{ExpertsConfig, LayerConfig};
 
 use super::super::Output;
 use super::super::mlp::{Both, Dense, Experts, Mlp};
-use super::{LoadError, Loader, Stored};
+use super::{LoadError, Loader};
 
 impl<B: Backend> Loader<'_, B> {
     /// The MLP of layer number `index`.
@@ -129,8 +129,7 @@ impl<B: Backend> Loader<'_, B> {
         };
         let inner = shape[1];
         let taken = match self.stored(weights, inner)? {
-            Some(Stored::Codes(codes)) => take_over(ExpertParts::Codes(&codes))?,
-            Some(Stored::Numbers(numbers)) => take_over(ExpertParts::Stored(&numbers))?,
+            Some(parts) => take_over(ExpertParts::Stored(&parts))?,
             None => None,
         };
         if let Some(weight) = taken {
