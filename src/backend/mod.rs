@@ -81,7 +81,7 @@ pub trait Backend: Sized {
     }
 
     /// What [`Backend::fused_weight`] makes of the numbers of stored `parts`, to the bit. `None` where one is
-    /// not finite, which [`StoredParts::read`] shows, and for several types that it does not join.
+    /// not finite, which [`StoredParts::read`] shows, and for several types of numbers that it does not join.
     fn stored_weight(
         &self,
         parts: &StoredParts<'_>,

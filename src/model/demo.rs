@@ -79,7 +79,7 @@ impl ModelSource {
         demo.map_or_else(|| ModelSource::Path(text.to_owned()), ModelSource::Demo)
     }
 
-    /// Opens the model: everything is checked and hashed, no weight is loaded yet.
+    /// Opens the model: everything is checked, no weight is loaded yet, and weight files are being hashed.
     ///
     /// # Errors
     /// As [`open`](super::open).

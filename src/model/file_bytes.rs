@@ -167,7 +167,10 @@ impl Digests {
             let files = self.hashing.files.iter().zip(&self.hashing.found);
             let digests = files.map(|((name, _), sha256)| FileDigest {
                 path: name.clone(),
-                sha256: sha256.get().cloned().unwrap_or_default(),
+                sha256: sha256
+                    .get()
+                    .cloned()
+                    .expect("every file was taken and hashed"),
             });
             digests.collect()
         })
@@ -234,13 +237,15 @@ mod tests {
     fn what_is_dropped_is_read_no_further() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.bin");
-        fs::write(&path, vec![1; 3 * HASH_CHUNK]).unwrap();
+        // A hole: it takes no room, and seconds to hash.
+        fs::File::create(&path).unwrap().set_len(8 << 30).unwrap();
         let file = FileBytes::open(&path).unwrap();
         let hashing = {
             let digests = Digests::of([&file]);
             Arc::clone(&digests.hashing)
         };
         assert_eq!(Arc::strong_count(&hashing), 1, "threads have ended");
+        assert_eq!(hashing.found[0].get(), None, "before they were done");
         drop(hashing);
         assert_eq!(
             Arc::strong_count(&file.bytes),

@@ -18,15 +18,18 @@ use super::{ModelConfig, ModelError, WeightSource};
 const BLOCK: usize = 1 << 22;
 /// Bytes of a number.
 const NUMBER_BYTES: usize = 2;
+/// Bytes of a file beside its largest matrix.
+const MOST_BYTES: usize = 2 << 30;
 /// Elements from one tensor's place in its block to the next one's.
 const STEP: usize = 7919;
+/// Such steps that a block has room for.
+const STEPS: usize = BLOCK / STEP;
 
 /// Weights drawn from a counter, uniform in `±1 / sqrt(inner)`, which keeps activations near 1;
 /// norms are 1 and biases 0. Every tensor starts elsewhere in a block of noise.
 pub struct NoiseWeights {
     native: NativeDtype,
-    /// As files would hold them, by inner size: of each as much as its largest matrix takes from anywhere
-    /// in a block.
+    /// As files would hold them, by inner size.
     files: BTreeMap<usize, Vec<u8>>,
     state: Mutex<State>,
 }
@@ -34,17 +37,11 @@ pub struct NoiseWeights {
 #[derive(Default)]
 struct State {
     blocks: BTreeMap<usize, Block>,
-    /// Matrices in the order in which they were first asked for.
-    matrices: BTreeMap<String, usize>,
+    /// Where matrices begin, in elements from the first one of an endlessly repeated block.
+    starts: BTreeMap<String, usize>,
+    /// Where the next one begins in the file of its inner size.
+    next: BTreeMap<usize, usize>,
     spent: Duration,
-}
-
-impl State {
-    /// Where in its block a matrix begins.
-    fn start(&mut self, name: &str) -> usize {
-        let next = self.matrices.len() + 1;
-        *self.matrices.entry(name.to_owned()).or_insert(next) * STEP
-    }
 }
 
 #[derive(Clone)]
@@ -64,28 +61,59 @@ impl NoiseWeights {
     }
 
     /// Weights of a model as files in memory hold them, from where they are taken as those of real
-    /// checkpoints are.
+    /// checkpoints are: one after another, and anew from the start of a file of [`MOST_BYTES`] and its
+    /// largest matrix. Caches of the host hold less.
     pub fn of_files(config: &ModelConfig) -> Self {
-        let mut largest: BTreeMap<usize, usize> = BTreeMap::new();
+        Self::in_files(config, MOST_BYTES)
+    }
+
+    fn in_files(config: &ModelConfig, most_bytes: usize) -> Self {
+        // Elements of all matrices, and of the largest one.
+        let mut sizes: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
         for shape in expected(config).into_values() {
             if let [out, inner] = shape[..] {
-                let most = largest.entry(inner).or_default();
-                *most = (*most).max(out * inner);
+                let (all, largest) = sizes.entry(inner).or_default();
+                *all += out * inner + STEP;
+                *largest = (*largest).max(out * inner);
             }
         }
         let native = config.native_dtype;
-        let file = |(inner, count): (usize, usize)| {
+        let file = |(inner, (all, largest)): (usize, (usize, usize))| {
             let block = Block::new(native, inner).bytes();
-            let mut bytes = vec![0; block.len() + count * NUMBER_BYTES];
+            let elements = all.min(largest + STEP + most_bytes / NUMBER_BYTES);
+            let mut bytes = vec![0; elements * NUMBER_BYTES];
             bytes
                 .par_chunks_mut(block.len())
                 .for_each(|piece| piece.copy_from_slice(&block[..piece.len()]));
             (inner, bytes)
         };
         NoiseWeights {
-            files: largest.into_iter().map(file).collect(),
+            files: sizes.into_iter().map(file).collect(),
             ..NoiseWeights::new(native)
         }
+    }
+
+    /// Where a matrix begins, in elements: always the same place.
+    fn start(&self, state: &mut State, name: &str, [out, inner]: [usize; 2]) -> usize {
+        if let Some(start) = state.starts.get(name) {
+            return *start;
+        }
+        // Matrices are whole numbers of blocks, some of them: behind a step each begins elsewhere in one.
+        let number = state.starts.len() + 1;
+        let start = match self.files.get(&inner) {
+            None => number * STEP,
+            Some(file) => {
+                let elements = file.len() / NUMBER_BYTES;
+                let next = state.next.get(&inner).copied().unwrap_or_default();
+                let fits = next + out * inner <= elements;
+                let start = if fits { next } else { number % STEPS * STEP };
+                let start = start.min(elements.saturating_sub(out * inner));
+                state.next.insert(inner, start + out * inner + STEP);
+                start
+            }
+        };
+        state.starts.insert(name.to_owned(), start);
+        start
     }
 
     /// Time that making weights took so far, which real ones do not take.
@@ -155,7 +183,7 @@ impl WeightSource for NoiseWeights {
             [width] => TensorData::F32(vec![1.0; *width]),
             _ => {
                 let inner = shape.last().copied().unwrap_or(1);
-                let start = state.start(name);
+                let start = self.start(&mut state, name, [count / inner.max(1), inner]);
                 let block = state
                     .blocks
                     .entry(inner)
@@ -178,7 +206,7 @@ impl WeightSource for NoiseWeights {
         let Some(file) = self.files.get(&inner) else {
             return Ok(None);
         };
-        let first = self.lock().start(name) % BLOCK * NUMBER_BYTES;
+        let first = self.start(&mut self.lock(), name, [out, inner]) * NUMBER_BYTES;
         let bytes = file.get(first..first + out * inner * NUMBER_BYTES);
         Ok(bytes.map(|bytes| StoredNumbers {
             numbers: match self.native {
@@ -238,21 +266,26 @@ mod tests {
     #[test]
     fn files_hold_the_numbers_that_are_loaded() {
         let demo = ModelSource::Demo(DemoModel::Tolerant).open().unwrap();
-        let config = demo.config;
-        let source = NoiseWeights::of_files(&config);
-        let mut matrices = 0;
-        for (name, shape) in expected(&config) {
-            let numbers = source.numbers(&name, &shape).unwrap();
-            assert_eq!(numbers.is_some(), shape.len() == 2, "{name}");
-            if let Some(numbers) = numbers {
-                assert_eq!(
-                    numbers.read(),
-                    source.load(&name, &shape).unwrap(),
-                    "{name}"
-                );
-                matrices += 1;
+        let mut config = demo.config;
+        // More than three blocks.
+        config.vocab_size = 3 * BLOCK / config.hidden_size + 7;
+        for most_bytes in [0, 1 << 20, MOST_BYTES] {
+            let source = NoiseWeights::in_files(&config, most_bytes);
+            let mut starts = Vec::new();
+            for (name, shape) in expected(&config) {
+                let numbers = source.numbers(&name, &shape).unwrap();
+                assert_eq!(numbers.is_some(), shape.len() == 2, "{name}");
+                if let Some(numbers) = numbers {
+                    let loaded = source.load(&name, &shape).unwrap();
+                    assert!(numbers.read() == loaded, "{name} of {most_bytes}");
+                    starts.push(numbers.bytes.as_ptr() as usize);
+                }
+            }
+            assert!(starts.len() > 10, "{}", starts.len());
+            if most_bytes == MOST_BYTES {
+                starts.sort_unstable();
+                assert!(starts.is_sorted_by(|a, b| a < b), "one after another");
             }
         }
-        assert!(matrices > 10, "{matrices}");
     }
 }

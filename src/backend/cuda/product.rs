@@ -23,7 +23,7 @@ use lt::{Algorithm, Library, Operands, Problem};
 use trial::Trial;
 
 /// Most rows of each range. Tiles of 256 rows would be half empty at 300 rows: where steps of decoding are,
-/// ranges are narrow. A step of 1,319 rows takes 49.4 ms with one of 192 rows for it, 54 with one of 1,024
+/// ranges are narrow. A step of 1,319 rows takes 49.4 ms with one of 128 rows for it, 54 with one of 1,024
 /// (an H200, the shape of Qwen3-8B).
 pub(super) const RANGES: [usize; 21] = [
     1, 16, 32, 64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1536,

@@ -88,17 +88,21 @@ pub struct Costs {
     mlp: f64,
     /// Elements of the output projection.
     head: f64,
+    /// Elements of the embedding where it is none of the others.
+    embedding: f64,
 }
 
 impl Costs {
     /// Of a model.
     pub fn new(config: &ModelConfig) -> Self {
         let hidden = config.hidden_size as f64;
+        let head = hidden * config.vocab_size as f64;
         Costs {
             layers: config.layers.clone(),
             hidden,
             mlp: 3.0 * hidden * config.intermediate_size as f64,
-            head: hidden * config.vocab_size as f64,
+            head,
+            embedding: if config.tied_embeddings { 0.0 } else { head },
         }
     }
 
@@ -131,6 +135,11 @@ impl Costs {
     /// Bytes of all weights but the embedding, in 16 bits.
     pub fn weights(&self) -> f64 {
         self.bytes_with(|shape| shape.experts as f64)
+    }
+
+    /// Bytes of all weights, in 16 bits: what a worker takes over.
+    pub fn loaded(&self) -> f64 {
+        self.weights() + 2.0 * self.embedding
     }
 
     /// Bytes of the weights that a pass over so many rows reads: of experts those that any row goes
@@ -224,13 +233,15 @@ mod tests {
         Costs::new(&builtin_shape("qwen3-8b").unwrap().unwrap())
     }
 
-    /// 8.19 billion parameters, 0.62 of them in the embedding, which is only looked up.
+    /// 8.19 billion parameters, 0.62 of them in the embedding, which is only looked up, and some in norms.
     #[test]
     fn weights_are_those_of_the_shape() {
-        assert_eq!(
-            costs().weights(),
-            2.0 * (8_190_735_360.0 - 622_329_856.0 - 308_224.0)
-        );
+        let matrices = 2.0 * (8_190_735_360.0 - 308_224.0);
+        assert_eq!(costs().loaded(), matrices);
+        assert_eq!(costs().weights(), matrices - 2.0 * 622_329_856.0);
+        let mut config = builtin_shape("qwen3-8b").unwrap().unwrap();
+        config.tied_embeddings = true;
+        assert_eq!(Costs::new(&config).loaded(), costs().weights());
     }
 
     #[test]

@@ -49,6 +49,17 @@ fn slots(config: &ModelConfig, free: usize) -> Vec<usize> {
     numbers
 }
 
+/// How messages name a device of which `total` bytes may be used, and what helps where they do not do.
+fn bounded(device: &str, total: u64, most_bytes: Option<u64>) -> (String, &'static str) {
+    match most_bytes.filter(|most| *most == total) {
+        None => (device.to_owned(), "name another GPU by --device"),
+        Some(most) => {
+            let name = format!("{device} within the protocol's peak_device_bytes of {most}");
+            (name, "take a protocol that allows more")
+        }
+    }
+}
+
 impl TokenText for Tokenizer {
     fn decode(&self, ids: &[u32]) -> String {
         Tokenizer::decode(self, ids)
@@ -157,14 +168,7 @@ impl LocalEngine<CudaBackend> {
         };
         let weights = weight_bytes(config, weights);
         let (free, total) = backend.memory().map_err(LoadError::Device)?;
-        let device = &worker.device;
-        let (name, remedy) = match most_bytes.filter(|most| *most == total as u64) {
-            None => (device.clone(), "name another GPU by --device"),
-            Some(most) => {
-                let name = format!("{device} within the protocol's peak_device_bytes of {most}");
-                (name, "take a protocol that allows more")
-            }
-        };
+        let (name, remedy) = bounded(&worker.device, total as u64, most_bytes);
         Least::new(config, weights, LEAST_SLOTS, tokens)
             .check(&name, (free as u64, total as u64), remedy)
             .map_err(|what| LoadError::Device(BackendError::Device(what)))?;
@@ -206,5 +210,18 @@ mod tests {
         assert_eq!(with_room(600), [600, 512]);
         assert_eq!(with_room(7), [7]);
         assert_eq!(with_room(0), [1]);
+    }
+
+    #[test]
+    fn a_limit_of_the_protocol_is_named_where_it_binds() {
+        let (name, remedy) = bounded("a GPU", 80, None);
+        assert_eq!(
+            (name.as_str(), remedy),
+            ("a GPU", "name another GPU by --device")
+        );
+        assert_eq!(bounded("a GPU", 80, Some(100)), (name, remedy));
+        let (name, remedy) = bounded("a GPU", 20, Some(20));
+        assert_eq!(name, "a GPU within the protocol's peak_device_bytes of 20");
+        assert_eq!(remedy, "take a protocol that allows more");
     }
 }
