@@ -1,6 +1,6 @@
 //! What every backend must do, against plain f64 arithmetic, and bit for bit against itself.
 //!
-//! A backend's tests call [`suite`]; the checks know nothing of the backend but its trait.
+//! A backend's tests call [`conformance_tests`]; the checks know nothing of the backend but its trait.
 
 mod attention;
 mod codes;
@@ -58,26 +58,25 @@ pub struct Suite<'a, B> {
     pub native_queries: bool,
 }
 
-/// Runs every check but [`Suite::windows`].
-pub fn suite<B: Backend>(backend: &B, tolerance: Tolerance) {
-    let suite = Suite {
-        backend,
-        tolerance,
-        native_queries: false,
+/// A test for each check, so that they run side by side: `$run` takes a check and hands it the suite of
+/// a backend, where there is one.
+macro_rules! conformance_tests {
+    ($run:ident: $($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                $run(|suite| suite.$name());
+            }
+        )*
     };
-    suite.rows();
-    suite.readout();
-    suite.codes();
-    suite.stored();
-    suite.invariance();
-    suite.storage();
-    suite.attention();
-    suite.projections();
-    suite.projections_of_gemma();
-    suite.experts();
-    suite.recurrent();
-    suite.repeats();
+    ($run:ident) => {
+        crate::backend::conformance::conformance_tests! {
+            $run: rows readout codes stored invariance storage attention projections
+            projections_of_gemma experts recurrent repeats windows
+        }
+    };
 }
+pub(super) use conformance_tests;
 
 /// Rounds to a native format.
 pub fn round(native: NativeDtype, x: f32) -> f32 {

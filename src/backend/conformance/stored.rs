@@ -31,7 +31,7 @@ fn broken(numbers: NumberType) -> Vec<u8> {
 }
 
 impl<B: Backend> Suite<'_, B> {
-    pub(super) fn stored(&self) {
+    pub fn stored(&self) {
         let rows: usize = PARTS.iter().sum();
         for (seed, numbers) in (170..).step_by(2).zip(TYPES) {
             // Files align nothing: every part begins at an odd byte.

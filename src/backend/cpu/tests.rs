@@ -1,7 +1,7 @@
 use pulp::Arch;
 
 use super::*;
-use crate::backend::conformance::{self, Shape, Suite, Tolerance, bits, noise, span};
+use crate::backend::conformance::{Shape, Suite, Tolerance, bits, noise, span};
 use crate::recipe::NativeDtype;
 
 /// Every instruction set of this machine, the widest first.
@@ -13,29 +13,23 @@ fn instruction_sets() -> Vec<Arch> {
     sets
 }
 
-#[test]
-fn the_cpu_passes_the_conformance_suite() {
-    conformance::suite(&CpuBackend::new(), Tolerance::of_f32(4e-6));
+fn conforms(check: impl FnOnce(&Suite<'_, CpuBackend>)) {
+    check(&Suite {
+        backend: &CpuBackend::new(),
+        tolerance: Tolerance::of_f32(4e-6),
+        native_queries: false,
+    });
+}
+
+mod conformance {
+    use super::conforms;
+
+    crate::backend::conformance::conformance_tests!(conforms);
 }
 
 #[test]
 fn the_cpu_attends_to_wide_heads() {
-    let suite = Suite {
-        backend: &CpuBackend::new(),
-        tolerance: Tolerance::of_f32(4e-6),
-        native_queries: false,
-    };
-    suite.wide_heads(true);
-}
-
-#[test]
-fn the_cpu_keeps_no_more_than_windows_need() {
-    let suite = Suite {
-        backend: &CpuBackend::new(),
-        tolerance: Tolerance::of_f32(4e-6),
-        native_queries: false,
-    };
-    suite.windows();
+    conforms(|suite| suite.wide_heads(true));
 }
 
 /// Bits of one pass through every operation.

@@ -3,7 +3,9 @@ mod wide;
 use super::product::RANGES;
 use super::projections::MANY_ROWS;
 use super::*;
-use crate::backend::conformance::{self, MANY_TOKENS, Shape, Suite, Tolerance, bits, noise, span};
+use crate::backend::conformance::{
+    MANY_TOKENS, Shape, Suite, Tolerance, bits, noise, span, storage,
+};
 use crate::backend::{Backend, NumberType, StoredNumbers, TensorData};
 use crate::recipe::{CacheShape, NativeDtype, bytes_per_token, cache_bytes, sink_bytes};
 
@@ -26,21 +28,19 @@ fn gpu() -> Option<CudaBackend> {
     }
 }
 
-#[test]
-fn a_gpu_passes_the_conformance_suite() {
+fn conforms(check: impl FnOnce(&Suite<'_, CudaBackend>)) {
     let Some(backend) = gpu() else { return };
-    conformance::suite(&backend, TOLERANCE);
-}
-
-#[test]
-fn a_gpu_keeps_no_more_than_windows_need() {
-    let Some(backend) = gpu() else { return };
-    let suite = Suite {
+    check(&Suite {
         backend: &backend,
         tolerance: TOLERANCE,
         native_queries: false,
-    };
-    suite.windows();
+    });
+}
+
+mod conformance {
+    use super::conforms;
+
+    crate::backend::conformance::conformance_tests!(conforms);
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn conversion_on_the_device_is_that_of_the_host() {
             .store(&mut cache, 0, &x, &x, &span(0, 0, tokens))
             .unwrap();
         backend.settle().unwrap();
-        let [k, v] = conformance::storage::stored_rows(&layout, 0, &numbers, &numbers);
+        let [k, v] = storage::stored_rows(&layout, 0, &numbers, &numbers);
         for token in 0..tokens {
             let stored = cache.read_token(0, 0, token).unwrap();
             for (stored, expected) in stored.iter().zip([&k, &v]) {
@@ -353,7 +353,7 @@ fn a_full_cache_takes_the_bytes_that_memory_figures_give() {
         let mut cache = backend.cache(&layout).unwrap();
         for slot in 0..layout.slots {
             for layer in 0..layout.layers.len() {
-                let rows = conformance::span(slot, 0, layout.slot_tokens);
+                let rows = span(slot, 0, layout.slot_tokens);
                 cache
                     .reserve(&backend.kernels, layer..layer + 1, &rows)
                     .unwrap();

@@ -233,6 +233,11 @@ impl<B: Timed> Bench<B> {
     ) -> Result<Self, BenchError> {
         let config = settings.config.clone();
         let costs = Costs::new(&config);
+        // No bus lies between the CPU worker and its weights, whose memory files would share.
+        let noise = match worker.kind.as_str() {
+            "cpu" => NoiseWeights::new(config.native_dtype),
+            _ => NoiseWeights::of_files(&config),
+        };
         let identity = LocalIdentity {
             model: ModelIdentity {
                 name: settings.name.clone(),
@@ -244,11 +249,6 @@ impl<B: Timed> Bench<B> {
                 geometry: config.geometry(),
             },
             worker,
-        };
-        // No bus lies between the CPU worker and its weights, whose memory files would share.
-        let noise = match worker.kind.as_str() {
-            "cpu" => NoiseWeights::new(config.native_dtype),
-            _ => NoiseWeights::of_files(&config),
         };
         let began = Instant::now();
         let decoder = Decoder::load(config, &noise, backend)?;
