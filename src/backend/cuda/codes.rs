@@ -51,9 +51,9 @@ impl CudaBackend {
         let format = parts
             .first()
             .map_or(Format::F32, |part| part.numbers.into());
-        let data = device.allocate(elements * format.bytes(), Purpose::Weights)?;
+        let weight = CudaWeight::room(device, format, out, inner)?;
         let broken = device.upload(&[0_i32], Purpose::Staging)?;
-        let mut to = data.pointer();
+        let mut to = weight.data.pointer();
         for part in parts {
             assert_eq!(
                 Format::from(part.numbers),
@@ -63,15 +63,8 @@ impl CudaBackend {
             self.decode_part(part, to, broken.pointer())?;
             to += (part.shape[0] * part.shape[1] * format.bytes()) as u64;
         }
-        if broken.read::<i32>(1)? != [0] {
-            return Ok(None);
-        }
-        Ok(Some(CudaWeight {
-            data,
-            format,
-            out,
-            inner,
-        }))
+        let all_right = broken.read::<i32>(1)? == [0];
+        Ok(all_right.then_some(weight))
     }
 
     fn decode_part(&self, part: &Codes<'_>, out: u64, broken: u64) -> Result<(), BackendError> {

@@ -154,19 +154,18 @@ pub fn ptx(unit: &Unit, (major, minor): (i32, i32)) -> Result<String, BackendErr
     String::from_utf8(text).map_err(|error| BackendError::Device(format!("nvrtc: PTX: {error}")))
 }
 
-/// The binary of `unit` for compute capability `major.minor`, from `folder` where it is kept.
+/// The binary of `unit` for a compute capability, from `folder` where it is kept.
 ///
 /// # Errors
 /// [`BackendError::Device`] where the compiler is missing or refuses the source. A folder that
 /// cannot be written only means that nothing is kept.
 pub fn binary(
     unit: &Unit,
-    (major, minor): (i32, i32),
+    capability: (i32, i32),
     folder: Option<&Path>,
 ) -> Result<(Vec<u8>, Delivery), BackendError> {
     let (version, _) = version()?;
-    let suffix = if unit.specific { "a" } else { "" };
-    let options = options(unit, format!("sm_{major}{minor}{suffix}"));
+    let options = binary_options(unit, capability);
     let key = format!("{version:?}\n{}\n{}", options.join("\n"), unit.source);
     let path = folder.map(|folder| folder.join(format!("{}.cubin", sha256_hex(key.as_bytes()))));
     if let Some(kept) = path.as_deref().and_then(read_kept) {
@@ -178,6 +177,11 @@ pub fn binary(
         let _ = keep(&path, &binary);
     }
     Ok((binary, Delivery::Compiled))
+}
+
+fn binary_options(unit: &Unit, (major, minor): (i32, i32)) -> Vec<String> {
+    let suffix = if unit.specific { "a" } else { "" };
+    options(unit, format!("sm_{major}{minor}{suffix}"))
 }
 
 fn options(unit: &Unit, architecture: String) -> Vec<String> {
@@ -308,78 +312,4 @@ pub mod testing {
 }
 
 #[cfg(test)]
-mod tests {
-
-    use rayon::prelude::*;
-
-    use super::super::attention;
-    use super::super::parts::PARTS;
-    use super::testing::has_compiler;
-    use super::*;
-
-    #[test]
-    fn every_kernel_compiles_for_every_generation() {
-        if !has_compiler() {
-            return;
-        }
-        let work: Vec<_> = testing::GENERATIONS
-            .into_iter()
-            .flat_map(|(capability, shared_limit)| {
-                let units = attention::testing::units(capability, shared_limit);
-                let hopper = capability == (9, 0);
-                let experts = [false, true].map(|bf16| Unit::experts(bf16, hopper));
-                let units = PARTS.iter().map(Unit::part).chain(experts).chain(units);
-                units.map(move |unit| (capability, unit))
-            })
-            .collect();
-        assert!(work.len() > 3 * 20, "{}", work.len());
-        work.into_par_iter().for_each(|(capability, unit)| {
-            let (binary, delivery) = binary(&unit, capability, None).unwrap();
-            assert_eq!(delivery, Delivery::Compiled);
-            assert_eq!(
-                &binary[..4],
-                b"\x7fELF",
-                "{capability:?} {:?}",
-                unit.defines
-            );
-        });
-    }
-
-    #[test]
-    fn a_refused_source_says_why() {
-        if !has_compiler() {
-            return;
-        }
-        let unit = Unit {
-            source: "nonsense".to_owned(),
-            defines: Vec::new(),
-            specific: false,
-            purpose: "nothing",
-        };
-        let message = binary(&unit, (9, 0), None).unwrap_err().to_string();
-        assert!(
-            message.contains("nonsense") && message.contains("sm_90"),
-            "{message}"
-        );
-    }
-
-    #[test]
-    fn a_damaged_file_is_not_used() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("deep").join("a.cubin");
-        keep(&path, b"binary").unwrap();
-        assert_eq!(read_kept(&path).unwrap(), b"binary");
-        let whole = fs::read(&path).unwrap();
-        for at in 0..whole.len() {
-            let mut damaged = whole.clone();
-            damaged[at] ^= 1;
-            fs::write(&path, damaged).unwrap();
-            assert_eq!(read_kept(&path), None);
-            fs::write(&path, &whole[..at]).unwrap();
-            assert_eq!(read_kept(&path), None);
-        }
-        keep(&path, b"binary").unwrap();
-        assert_eq!(read_kept(&path).unwrap(), b"binary");
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
-    }
-}
+mod tests;

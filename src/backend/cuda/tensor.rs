@@ -82,6 +82,21 @@ pub struct CudaWeight {
 }
 
 impl CudaWeight {
+    /// Room for a weight, to be filled.
+    pub(super) fn room(
+        device: &Rc<Device>,
+        format: Format,
+        out: usize,
+        inner: usize,
+    ) -> Result<Self, BackendError> {
+        Ok(CudaWeight {
+            data: device.allocate(out * inner * format.bytes(), Purpose::Weights)?,
+            format,
+            out,
+            inner,
+        })
+    }
+
     /// Takes over `parts`, one after another, all of one type.
     pub(super) fn new(
         device: &Rc<Device>,
@@ -93,22 +108,15 @@ impl CudaWeight {
         let elements: usize = parts.iter().map(TensorData::len).sum();
         assert_eq!(elements, out * inner, "elements of a weight");
         let format = parts.first().map_or(Format::F32, format_of);
-        let data = device.allocate(elements * format.bytes(), Purpose::Weights)?;
         for part in parts {
             assert_eq!(format_of(part), format, "element type of a weight's parts");
         }
+        let weight = CudaWeight::room(device, format, out, inner)?;
         let parts: Vec<&[u8]> = parts.iter().map(bytes_of).collect();
-        staging.fill(&data, &parts)?;
-        Ok(CudaWeight {
-            data,
-            format,
-            out,
-            inner,
-        })
+        staging.fill(&weight.data, &parts)?;
+        Ok(weight)
     }
-}
 
-impl CudaWeight {
     /// Takes over `parts`, one after another, as a file holds them; `None` where a number is not finite,
     /// or their types differ.
     pub(super) fn of_stored(
@@ -126,17 +134,10 @@ impl CudaWeight {
         let parts: Vec<&[u8]> = parts.iter().map(|part| part.bytes).collect();
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         assert_eq!(bytes, out * inner * format.bytes(), "bytes of a weight");
-        let data = device.allocate(bytes, Purpose::Weights)?;
+        let weight = CudaWeight::room(device, format, out, inner)?;
         let is_right = |bytes: &[u8]| StoredNumbers::are_finite(numbers, bytes);
-        if !staging.fill_checked(&data, &parts, is_right)? {
-            return Ok(None);
-        }
-        Ok(Some(CudaWeight {
-            data,
-            format,
-            out,
-            inner,
-        }))
+        let all_right = staging.fill_checked(&weight.data, &parts, is_right)?;
+        Ok(all_right.then_some(weight))
     }
 }
 
