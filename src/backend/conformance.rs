@@ -71,8 +71,13 @@ macro_rules! conformance_tests {
     };
     ($run:ident) => {
         crate::backend::conformance::conformance_tests! {
-            $run: rows readout codes stored invariance storage attention projections
-            projections_of_gemma experts recurrent repeats windows
+            $run: rows products readout codes stored invariance storage
+            attention_in_f16 attention_in_bf16 attention_of_heads attention_within_windows
+            projections projections_of_sizes projections_of_keys projections_of_wide_heads
+            projections_of_many_heads gated_projections what_cannot_be_stored_is_named
+            experts recurrent repeats repeats_in_bf16 repeats_in_f32 repeats_over_groups
+            windows windows_over_groups cuts_behind_the_last_pass_are_refused
+            numbers_of_other_sequences_never_enter sequences_take_the_bytes_that_memory_figures_give
         }
     };
 }
@@ -103,7 +108,7 @@ pub fn bits(x: &[f32]) -> Vec<u32> {
 }
 
 /// Shape of the caches under test.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     pub layers: usize,
     pub heads: usize,

@@ -52,19 +52,29 @@ impl Sequence {
 }
 
 impl<B: Backend> Suite<'_, B> {
-    pub fn attention(&self) {
-        for native in [NativeDtype::F16, NativeDtype::Bf16] {
-            for (shape, recipe) in recipes() {
-                let layout = shape.layout(recipe, native);
-                self.attends_to_what_is_stored(Sequence::new(shape, 60, 150), &layout);
-                if layout.recipe.v.scale == Some(ScalePolicy::Dynamic) {
-                    // Beside native tokens, scales below 2^-14 cost bits of 16-bit weights.
-                    let exponent = if layout.recipe.sink > 0 { -5 } else { -9 };
-                    let sequence = Sequence::small_beside_zeros(shape, 63, 150, exponent);
-                    self.attends_to_what_is_stored(sequence, &layout);
-                }
+    pub fn attention_in_f16(&self) {
+        self.attention_in(NativeDtype::F16);
+    }
+
+    pub fn attention_in_bf16(&self) {
+        self.attention_in(NativeDtype::Bf16);
+    }
+
+    fn attention_in(&self, native: NativeDtype) {
+        for (shape, recipe) in recipes() {
+            let layout = shape.layout(recipe, native);
+            self.attends_to_what_is_stored(Sequence::new(shape, 60, 150), &layout);
+            if layout.recipe.v.scale == Some(ScalePolicy::Dynamic) {
+                // Beside native tokens, scales below 2^-14 cost bits of 16-bit weights.
+                let exponent = if layout.recipe.sink > 0 { -5 } else { -9 };
+                let sequence = Sequence::small_beside_zeros(shape, 63, 150, exponent);
+                self.attends_to_what_is_stored(sequence, &layout);
             }
         }
+    }
+
+    /// Sizes of heads, and how many share keys and values.
+    pub fn attention_of_heads(&self) {
         for (heads, kv_heads, head_dim) in [(9, 3, 64), (4, 1, 128), (2, 2, 8), (3, 1, 80)] {
             let shape = Shape {
                 layers: 1,
@@ -86,13 +96,11 @@ impl<B: Backend> Suite<'_, B> {
                 self.batching_changes_no_bit(shape, &layout);
             }
         }
-        self.attends_within_windows();
     }
 
-    /// Heads of more than 256 elements, under recipes in groups and with native first tokens where
-    /// `groups` says so.
-    pub fn wide_heads(&self, groups: bool) {
-        let plain = [
+    /// Heads of more than 256 elements.
+    pub fn wide_heads(&self) {
+        self.heads_under(&[
             ((2, 1, 512), "native", None),
             ((2, 1, 512), "AD", None),
             ((2, 1, 512), "SF", Some(70)),
@@ -100,8 +108,12 @@ impl<B: Backend> Suite<'_, B> {
             ((16, 1, 512), "SD", None),
             ((3, 1, 320), "RF", None),
             ((4, 2, 264), "native", Some(90)),
-        ];
-        let grouped = [
+        ]);
+    }
+
+    /// The same under recipes in groups and with native first tokens.
+    pub fn wide_heads_in_groups(&self) {
+        self.heads_under(&[
             ((2, 1, 512), "k=int4,v=int4-64", None),
             (
                 (4, 2, 512),
@@ -109,9 +121,12 @@ impl<B: Backend> Suite<'_, B> {
                 None,
             ),
             ((2, 1, 512), "k=native,v=int4-64,sink=3", Some(90)),
-        ];
-        let grouped = grouped.into_iter().filter(|_| groups);
-        for (turn, (shape, recipe, window)) in plain.into_iter().chain(grouped).enumerate() {
+        ]);
+    }
+
+    /// Query heads, heads of keys and values and their size, a recipe, a window.
+    fn heads_under(&self, cases: &[((usize, usize, usize), &str, Option<usize>)]) {
+        for (turn, &(shape, recipe, window)) in cases.iter().enumerate() {
             let (heads, kv_heads, head_dim) = shape;
             let shape = Shape {
                 layers: 1,
@@ -129,7 +144,7 @@ impl<B: Backend> Suite<'_, B> {
 
     /// Windows within a block of tokens, over several, and longer than any sequence; scores divided
     /// by something else than usual.
-    fn attends_within_windows(&self) {
+    pub fn attention_within_windows(&self) {
         for (heads, kv_heads, head_dim, recipe, window) in [
             (4, 2, 64, "native", 1),
             (4, 2, 64, "SD", 16),

@@ -91,25 +91,28 @@ fn stored(tolerance: Tolerance, seed: u64, len: usize) -> [(TensorData, f64); 3]
 
 impl<B: Backend> Suite<'_, B> {
     pub fn projections(&self) {
-        for (shape, optional) in [(SMALL, false), (SMALL, true)]
-            .into_iter()
-            .chain([8, 64, 128, 256].map(|head_dim| (Shape { head_dim, ..SMALL }, true)))
-        {
-            self.heads_of(shape, optional, false, &RECIPES);
-        }
-        self.many_heads_in_many_rows();
-        self.gated_projections();
-        self.what_cannot_be_stored_is_named();
+        self.heads_of(SMALL, false, false, &RECIPES);
+        self.heads_of(SMALL, true, false, &RECIPES);
     }
 
-    /// Heads whose values are what keys are before their norm, and heads of more than 256 elements.
-    pub fn projections_of_gemma(&self) {
-        for (head_dim, optional, keys_are_values) in [
-            (64, true, true),
-            (24, false, true),
-            (512, true, true),
-            (320, false, false),
-        ] {
+    pub fn projections_of_sizes(&self) {
+        for head_dim in [8, 64, 128, 256] {
+            let shape = Shape { head_dim, ..SMALL };
+            self.heads_of(shape, true, false, &RECIPES);
+        }
+    }
+
+    /// Heads whose values are what keys are before their norm.
+    pub fn projections_of_keys(&self) {
+        for (head_dim, optional) in [(64, true), (24, false)] {
+            let shape = Shape { head_dim, ..SMALL };
+            self.heads_of(shape, optional, true, &["native", "SD"]);
+        }
+    }
+
+    /// Heads of more than 256 elements.
+    pub fn projections_of_wide_heads(&self) {
+        for (head_dim, optional, keys_are_values) in [(512, true, true), (320, false, false)] {
             let shape = Shape { head_dim, ..SMALL };
             self.heads_of(shape, optional, keys_are_values, &["native", "SD"]);
         }
@@ -129,7 +132,7 @@ impl<B: Backend> Suite<'_, B> {
     }
 
     /// More heads than eight, which a block of a GPU takes at a time, of many rows.
-    fn many_heads_in_many_rows(&self) {
+    pub fn projections_of_many_heads(&self) {
         for (head_dim, optional, keys_are_values, recipe) in [
             (128, true, false, "SD"),
             (128, false, true, "native"),
@@ -299,7 +302,7 @@ impl<B: Backend> Suite<'_, B> {
         assert_eq!(totals(&cache), of_whole);
     }
 
-    fn gated_projections(&self) {
+    pub fn gated_projections(&self) {
         for width in [40, 27] {
             for (data, tolerance) in stored(self.tolerance, 87, 2 * width * INNER) {
                 let weight = self
@@ -350,7 +353,7 @@ impl<B: Backend> Suite<'_, B> {
     }
 
     /// A key beyond the native format, in the row and layer where it stands.
-    fn what_cannot_be_stored_is_named(&self) {
+    pub fn what_cannot_be_stored_is_named(&self) {
         let shape = SMALL;
         let layer = self.layer(shape, noise_weight(shape), false, false);
         let layout = shape.layout("native", NativeDtype::F16);

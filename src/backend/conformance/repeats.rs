@@ -189,21 +189,33 @@ fn table(positions: usize) -> RotaryTable {
     }
 }
 
+fn halves(x: Vec<f32>) -> TensorData {
+    TensorData::F16(x.into_iter().map(half::f16::from_f32).collect())
+}
+
 impl<B: Backend> Suite<'_, B> {
     /// Steps of one row per slot, as many as are recorded somewhere, with everything in between
     /// that may outdate a recording: prompts, ends of sequences, a longer rotary table, another
     /// span, a cache of its own.
     pub fn repeats(&self) {
-        let halves =
-            |x: Vec<f32>| TensorData::F16(x.into_iter().map(half::f16::from_f32).collect());
+        self.steps("native", NativeDtype::F16, halves);
+    }
+
+    pub fn repeats_in_bf16(&self) {
         let bfloats =
             |x: Vec<f32>| TensorData::Bf16(x.into_iter().map(half::bf16::from_f32).collect());
-        self.steps("native", NativeDtype::F16, halves);
         self.steps("AD", NativeDtype::Bf16, bfloats);
+    }
+
+    pub fn repeats_in_f32(&self) {
         self.steps("SF", NativeDtype::F16, TensorData::F32);
+    }
+
+    pub fn repeats_over_groups(&self) {
         self.steps("k=int4,v=e4m3,q=e4m3,sink=4", NativeDtype::F16, halves);
     }
 
+    /// See [`Suite::repeats`].
     fn steps(&self, recipe: &str, native: NativeDtype, element: impl Fn(Vec<f32>) -> TensorData) {
         let weight = |seed: u64, out: usize, inner: usize| {
             let x: Vec<f32> = noise(seed, out * inner).iter().map(|x| x * 0.1).collect();

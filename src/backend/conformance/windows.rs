@@ -142,16 +142,22 @@ impl<'a, B: Backend> Windows<'a, B> {
 
 impl<B: Backend> Suite<'_, B> {
     pub fn windows(&self) {
-        for (shape, recipe) in RECIPES {
-            self.keeping_less_changes_nothing(shape, recipe);
+        self.keeping_less_changes_nothing(|shape| shape == SMALL);
+    }
+
+    pub fn windows_over_groups(&self) {
+        self.keeping_less_changes_nothing(|shape| shape != SMALL);
+    }
+
+    fn keeping_less_changes_nothing(&self, is_chosen: impl Fn(Shape) -> bool) {
+        let chosen = RECIPES.into_iter().filter(|(shape, _)| is_chosen(*shape));
+        for (shape, recipe) in chosen {
+            self.keeping_less_changes_nothing_under(shape, recipe);
         }
-        self.cuts_behind_the_last_pass_are_refused();
-        self.numbers_of_other_sequences_never_enter();
-        self.sequences_take_the_bytes_that_memory_figures_give();
     }
 
     /// Two sequences in chunks, with wrong tokens that are cut off again, in slots that held others.
-    fn keeping_less_changes_nothing(&self, shape: Shape, recipe: &str) {
+    fn keeping_less_changes_nothing_under(&self, shape: Shape, recipe: &str) {
         let layout = layout(shape, recipe);
         let mut everything = Windows::new(self, shape, layout.clone());
         let seeds = [1, 2, 3];
@@ -211,7 +217,7 @@ impl<B: Backend> Suite<'_, B> {
         }
     }
 
-    fn cuts_behind_the_last_pass_are_refused(&self) {
+    pub fn cuts_behind_the_last_pass_are_refused(&self) {
         let mut windows = Windows::new(self, SMALL, layout(SMALL, "AD"));
         let seeds = [4, 5, 6];
         windows.pass(&span(0, 0, 100), &seeds);
@@ -233,7 +239,7 @@ impl<B: Backend> Suite<'_, B> {
 
     /// A sequence whose numbers cannot be stored takes pages that another one gave back. (The CPU worker
     /// refuses them before it writes any; its own tests spoil what is free.)
-    fn numbers_of_other_sequences_never_enter(&self) {
+    pub fn numbers_of_other_sequences_never_enter(&self) {
         for recipe in ["native", "SD"] {
             let layout = layout(SMALL, recipe);
             let seeds = [1, 2, 3];
@@ -259,7 +265,7 @@ impl<B: Backend> Suite<'_, B> {
     }
 
     /// Sequences that grow token by token, side by side.
-    fn sequences_take_the_bytes_that_memory_figures_give(&self) {
+    pub fn sequences_take_the_bytes_that_memory_figures_give(&self) {
         let ledger = self.backend.meter().ledger;
         let (slots, tokens) = (3, 200);
         for (shape, recipe) in RECIPES {

@@ -25,11 +25,7 @@ mod conformance {
     use super::conforms;
 
     crate::backend::conformance::conformance_tests!(conforms);
-}
-
-#[test]
-fn the_cpu_attends_to_wide_heads() {
-    conforms(|suite| suite.wide_heads(true));
+    crate::backend::conformance::conformance_tests!(conforms: wide_heads wide_heads_in_groups);
 }
 
 /// Bits of one pass through every operation.

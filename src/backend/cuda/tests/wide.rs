@@ -1,6 +1,7 @@
 //! Heads of more than 256 elements, whose blocks hold fewer tiles, down to one where a device has
 //! little shared memory.
 
+use super::long::long_sequences;
 use super::*;
 
 /// Shared memory of blocks of compute capability 9.0, 8.0 and 8.6.
@@ -16,60 +17,47 @@ fn gpu_of(limit: usize) -> Option<CudaBackend> {
 }
 
 /// Queries of 16 bits, as 16-bit weights give them.
-fn attends(limit: usize) {
+fn attends(limit: usize, check: impl FnOnce(&Suite<'_, CudaBackend>)) {
     let Some(backend) = gpu_of(limit) else { return };
-    let suite = Suite {
-        backend: &backend,
-        tolerance: Tolerance {
-            attention_f16: 8e-4,
-            attention_bf16: 6e-3,
-            ..TOLERANCE
-        },
-        native_queries: true,
-    };
-    // Groups lie beside their operands, for which the smallest blocks have no room.
-    suite.wide_heads(limit > SMALLEST);
+    check(&with_native_queries(&backend));
 }
 
-#[test]
-fn wide_heads_in_blocks_of_9_0_are_attended_to() {
-    attends(LARGEST);
+mod blocks_of_9_0 {
+    use super::*;
+
+    crate::backend::conformance::conformance_tests!(attends_here: wide_heads wide_heads_in_groups);
+
+    fn attends_here(check: impl FnOnce(&Suite<'_, CudaBackend>)) {
+        attends(LARGEST, check);
+    }
 }
 
-#[test]
-fn wide_heads_in_blocks_of_8_0_are_attended_to() {
-    attends(MIDDLE);
+mod blocks_of_8_0 {
+    use super::*;
+
+    crate::backend::conformance::conformance_tests!(attends_here: wide_heads wide_heads_in_groups);
+
+    fn attends_here(check: impl FnOnce(&Suite<'_, CudaBackend>)) {
+        attends(MIDDLE, check);
+    }
 }
 
-#[test]
-fn wide_heads_in_blocks_of_8_6_are_attended_to() {
-    attends(SMALLEST);
+/// Groups lie beside their operands, for which the smallest blocks have no room.
+mod blocks_of_8_6 {
+    use super::*;
+
+    crate::backend::conformance::conformance_tests!(attends_here: wide_heads);
+
+    fn attends_here(check: impl FnOnce(&Suite<'_, CudaBackend>)) {
+        attends(SMALLEST, check);
+    }
 }
 
 /// Queries of 32 bits take twice the room.
-#[test]
-fn wide_heads_with_exact_queries_are_attended_to() {
-    let Some(backend) = gpu() else { return };
-    let suite = Suite {
-        backend: &backend,
-        tolerance: TOLERANCE,
-        native_queries: false,
-    };
-    suite.wide_heads(true);
-}
+mod exact_queries {
+    use super::*;
 
-#[test]
-fn wide_heads_are_projected_and_stored() {
-    let Some(backend) = gpu() else { return };
-    let suite = Suite {
-        backend: &backend,
-        tolerance: TOLERANCE,
-        native_queries: false,
-    };
-    suite.rows();
-    suite.readout();
-    suite.storage();
-    suite.projections_of_gemma();
+    crate::backend::conformance::conformance_tests!(conforms: wide_heads wide_heads_in_groups);
 }
 
 /// Rows beyond the first span, alone and as prompts in chunks of every kind.

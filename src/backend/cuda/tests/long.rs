@@ -1,0 +1,117 @@
+//! Sequences over several spans of tokens.
+
+use super::*;
+
+/// Rows beyond the first span, alone and as prompts in chunks of every kind.
+#[test]
+fn long_sequences_have_the_same_bits_in_every_chunk() {
+    let Some(backend) = gpu() else { return };
+    for (heads, kv_heads, head_dim) in
+        [(4, 1, 64), (3, 3, 96), (8, 2, 128), (2, 1, 256), (4, 2, 32)]
+    {
+        let shape = Shape {
+            layers: 1,
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        for recipe in ["native", "SD", "AF", "k=e5m2:dynamic,v=int8:dynamic"] {
+            for exact in [false, true] {
+                long_sequences(&backend, shape, recipe, exact, None);
+            }
+        }
+        let staged = match head_dim {
+            64 => ("k=int4,v=int4-64", false),
+            96 => ("k=e4m3,v=int4", true),
+            128 => ("k=native,v=int4,sink=4", false),
+            256 => ("k=int4-64,v=int4", false),
+            _ => ("k=e4m3:fixed,v=int8:dynamic,sink=70", true),
+        };
+        for window in [None, Some(1500)] {
+            long_sequences(&backend, shape, staged.0, staged.1, window);
+        }
+    }
+}
+
+/// Windows within a tile, a span, and over several spans: rows of a block begin in different ones.
+#[test]
+fn long_sequences_with_windows_have_the_same_bits_in_every_chunk() {
+    let Some(backend) = gpu() else { return };
+    for (heads, kv_heads, head_dim) in [(4, 1, 64), (8, 2, 128), (4, 1, 256), (4, 2, 32)] {
+        let shape = Shape {
+            layers: 1,
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        for (recipe, exact) in [("native", false), ("SD", true), ("AD", false)] {
+            for window in [20, 512, 1024, 1500] {
+                long_sequences(&backend, shape, recipe, exact, Some(window));
+            }
+        }
+    }
+}
+
+pub fn long_sequences(
+    backend: &CudaBackend,
+    shape: Shape,
+    recipe: &str,
+    exact: bool,
+    window: Option<usize>,
+) {
+    let tokens = 2300;
+    let mut layout = shape.layout(recipe, NativeDtype::F16);
+    layout.layers[0].window = window;
+    layout.slot_tokens = tokens;
+    let suite = Suite {
+        backend,
+        tolerance: TOLERANCE,
+        native_queries: false,
+    };
+    let (k, v) = (
+        noise(1, tokens * shape.kv_width()),
+        noise(2, tokens * shape.kv_width()),
+    );
+    let q = noise(3, tokens * shape.q_width());
+    let upload = |x: &[f32], width: usize| {
+        let half = x.iter().map(|&x| half::f16::from_f32(x)).collect();
+        let data = if exact {
+            TensorData::F32(x.to_vec())
+        } else {
+            TensorData::F16(half)
+        };
+        suite.upload_as(data, width)
+    };
+    let mut cache = backend.cache(&layout).unwrap();
+    let mut run = |slot: usize, from: usize, to: usize| {
+        let rows = span(slot, from, to);
+        let part = |x: &[f32], width: usize| suite.upload(&x[from * width..to * width], width);
+        let (k, v) = (part(&k, shape.kv_width()), part(&v, shape.kv_width()));
+        backend.store(&mut cache, 0, &k, &v, &rows).unwrap();
+        let q = upload(
+            &q[from * shape.q_width()..to * shape.q_width()],
+            shape.q_width(),
+        );
+        let mut out = backend.tensor(to - from, shape.q_width()).unwrap();
+        backend.attend(&cache, 0, &q, &rows, &mut out).unwrap();
+        bits(&backend.to_host(&out).unwrap())
+    };
+    let whole = run(0, 0, tokens);
+    let mut from = 0;
+    for (step, chunk) in [1000, 1, 22, 1, 1, 5, 700, 1, 3, 317, 1, 200, 48]
+        .into_iter()
+        .enumerate()
+    {
+        let to = (from + chunk).min(tokens);
+        let part = run(1 + step % 2, from, to);
+        // Both slots hold the same sequence.
+        let other = run(2 - step % 2, from, to);
+        let expected = &whole[from * shape.q_width()..to * shape.q_width()];
+        assert!(
+            part == expected && other == expected,
+            "{shape:?} {recipe} {window:?} from {from} to {to}"
+        );
+        from = to;
+    }
+    assert_eq!(from, tokens);
+}
