@@ -51,6 +51,9 @@ impl Sequence {
     }
 }
 
+/// Query heads, heads of keys and values and their size; a recipe; a window.
+type WideCase<'a> = ((usize, usize, usize), &'a str, Option<usize>);
+
 impl<B: Backend> Suite<'_, B> {
     pub fn attention_in_f16(&self) {
         self.attention_in(NativeDtype::F16);
@@ -124,8 +127,7 @@ impl<B: Backend> Suite<'_, B> {
         ]);
     }
 
-    /// Query heads, heads of keys and values and their size, a recipe, a window.
-    fn heads_under(&self, cases: &[((usize, usize, usize), &str, Option<usize>)]) {
+    fn heads_under(&self, cases: &[WideCase<'_>]) {
         for (turn, &(shape, recipe, window)) in cases.iter().enumerate() {
             let (heads, kv_heads, head_dim) = shape;
             let shape = Shape {
