@@ -13,7 +13,6 @@ use std::io::Write;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use kvassay::schema::{PanelPlan, builtin_protocol};
 use tiny::{Tiny, files, outcome};
 
 /// What is run, but for `--out`, and the exit code of a complete run.
@@ -63,26 +62,6 @@ fn command_with(args: &[&str], tiny: &Tiny, out: &str) -> Command {
         .args(args)
         .args(["--out", out]);
     command
-}
-
-/// The demo protocol on so few cases that a run takes a second.
-fn write_small_demo(tiny: &Tiny) {
-    let mut protocol = builtin_protocol("demo").unwrap();
-    protocol.name = "demo-small".to_owned();
-    protocol.frozen_panels.clear();
-    protocol.calibration.documents = 2;
-    protocol.calibration.lengths = vec![256];
-    protocol
-        .panels
-        .retain(|plan| !plan.panel_name().ends_with("1k"));
-    for plan in &mut protocol.panels {
-        match plan {
-            PanelPlan::Math { cases, .. } | PanelPlan::Retrieval { cases, .. } => *cases = 6,
-            PanelPlan::Nll { documents, .. } => *documents = 3,
-        }
-    }
-    let text = serde_json::to_string(&protocol).unwrap();
-    fs::write(tiny.path("demo-small.json"), text).unwrap();
 }
 
 fn complete(tiny: &Tiny, out: &str) -> BTreeMap<String, Vec<u8>> {
@@ -160,7 +139,7 @@ fn killed_with_a_demo_model_it_ends_with_the_same_bytes() {
 /// Kills runs with `more` arguments, and compares them with a whole run without.
 fn kill(args: &[&str], more: &[&str]) {
     let tiny = Tiny::new();
-    write_small_demo(&tiny);
+    tiny.write_small_demo();
     let started = Instant::now();
     let whole = complete_with(args, &tiny, "whole");
     let killed = [args, more].concat();

@@ -11,6 +11,7 @@ use crate::report::Progress;
 use crate::schema::CalibrationSource;
 use crate::store::write_json_atomic;
 
+use super::output::{Kind, Output};
 use super::prepare::{Prepared, model_failure};
 use super::qualify::failure;
 use super::resolve::{ModelArgs, ModelSettings};
@@ -35,8 +36,14 @@ pub struct Args {
 /// absolute key and value of each layer, or those that the checkpoint's scales stand for.
 ///
 /// # Errors
-/// [`Failure`]; nothing is written then.
+/// [`Failure`], also for a file in the calibration's place that is none; nothing is written then.
 pub fn run(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let output = Output {
+        option: "--out",
+        path: &args.out,
+        kind: Kind::Calibration,
+    };
+    output.check(&[])?;
     let settings = ModelSettings::resolve(&args.model)?;
     if settings.others_are_named {
         let found = settings.others.len() + 1;

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 
 use crate::report;
-use crate::schema::{PREDICATE_TYPE, STATEMENT_TYPE};
+use crate::schema::{CALIBRATION_SCHEMA, PREDICATE_TYPE, STATEMENT_TYPE};
 use crate::store::{self, StoreError, Target};
 
 use super::super::{Failure, qualify};
@@ -27,6 +27,8 @@ pub enum Kind {
     Page,
     /// A certificate as an in-toto Statement.
     Statement,
+    /// Largest absolute keys and values of layers.
+    Calibration,
 }
 
 impl Kind {
@@ -36,6 +38,7 @@ impl Kind {
             Kind::Badge => "badge",
             Kind::Page => "page",
             Kind::Statement => "Statement",
+            Kind::Calibration => "calibration",
         }
     }
 
@@ -53,17 +56,22 @@ impl Kind {
                     text.starts_with("<!doctype html>") && text.contains(generator)
                 }
                 Kind::Statement => store::read_tree(path).is_ok_and(|tree| is_statement(&tree)),
+                Kind::Calibration => is_of_schema(&text, CALIBRATION_SCHEMA),
             })
     }
 }
 
 fn is_report(start: &str) -> bool {
-    let is_json = start.contains(&format!("\"schema\": \"{}\"", report::SUMMARY_SCHEMA));
+    let is_json = is_of_schema(start, report::SUMMARY_SCHEMA);
     let is_xml = start.starts_with("<?xml") && start.contains("<testsuites name=\"kvassay ");
     let is_text = start.starts_with("protocol ") && start.contains(", worker ");
     let is_annotation = start.starts_with("::") && start.contains("title=kvassay");
     let is_markdown = start.starts_with("## kvassay: ");
     is_json || is_xml || is_text || is_annotation || is_markdown
+}
+
+fn is_of_schema(start: &str, schema: &str) -> bool {
+    start.contains(&format!("\"schema\": \"{schema}\""))
 }
 
 fn is_statement(tree: &Value) -> bool {
