@@ -3,14 +3,19 @@
 // Helpers of tests may panic as tests do.
 #![allow(clippy::unwrap_used)]
 
+#[path = "tiny/demo.rs"]
+mod short;
+
 use std::collections::HashSet;
 use std::path::Path;
 
 use kvassay::model::{DemoModel, ModelFiles, ModelSource};
 use kvassay::panel::demo::{Document, SplitMix, document};
 use kvassay::panel::{DataDir, Materialised, Outcome, Panel, materialise};
-use kvassay::schema::{CaseTask, PanelPlan, builtin_protocol};
+use kvassay::schema::{CaseTask, builtin_protocol};
 use serde_json::Value;
+
+use short::small_demo;
 
 /// Seeds and documents of the training text and of the development set (`fixtures/demo/README.md`).
 const TRAINING: std::ops::RangeInclusive<u64> = 1001..=1016;
@@ -213,21 +218,9 @@ fn qualify_needs_no_arguments() {
 /// keys with large constant channels do not.
 #[test]
 fn the_sensitive_model_loses_its_answers_with_its_keys() {
-    let mut protocol = builtin_protocol("demo").unwrap();
-    protocol.name = "demo-short".to_owned();
-    protocol.frozen_panels.clear();
-    protocol
-        .panels
-        .retain(|plan| !plan.panel_name().ends_with("1k"));
-    for plan in &mut protocol.panels {
-        match plan {
-            PanelPlan::Math { cases, .. } | PanelPlan::Retrieval { cases, .. } => *cases = 36,
-            PanelPlan::Nll { documents, .. } => *documents = 3,
-        }
-    }
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("demo-short.json");
-    std::fs::write(&path, serde_json::to_string(&protocol).unwrap()).unwrap();
+    let path = folder.path().join("demo-small.json");
+    std::fs::write(&path, serde_json::to_string(&small_demo(36)).unwrap()).unwrap();
     let path = path.to_str().unwrap();
     let args = ["AD", "RD", "--model", "demo-sensitive", "--protocol", path];
     // So few cases do not establish what named recipes must hold.

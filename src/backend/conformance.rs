@@ -72,7 +72,9 @@ macro_rules! conformance_tests {
     ($run:ident) => {
         crate::backend::conformance::conformance_tests! {
             $run: rows products readout codes stored invariance storage
-            attention_in_f16 attention_in_bf16 attention_of_heads attention_within_windows
+            attention_in_f16 attention_in_bf16 attention_within_windows
+            attention_of_heads_of_8 attention_of_heads_of_64 attention_of_heads_of_80
+            attention_of_heads_of_128
             projections projections_of_sizes projections_of_keys projections_of_wide_heads
             projections_of_many_heads gated_projections what_cannot_be_stored_is_named
             experts recurrent repeats repeats_in_bf16 repeats_in_f32 repeats_over_groups

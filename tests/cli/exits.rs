@@ -2,27 +2,13 @@
 //! the binary, on a tiny model with random weights.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::Value;
 
+use crate::command::{in_tiny_world, json};
 use crate::tiny::{Tiny, files};
 
 const UNDECLARED: &str = "k=native,v=e5m2:dynamic";
-
-fn json(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
-}
-
-/// `kvassay ARGS` in the tiny world: exit code, stdout, stderr.
-fn kvassay(tiny: &Tiny, args: &[&str]) -> (i32, String, String) {
-    let output = tiny.kvassay().args(args).output().unwrap();
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
-}
 
 fn resume(tiny: &Tiny) -> (i32, String) {
     let mut command = tiny.command("qualify");
@@ -77,7 +63,7 @@ fn certificates_do_not_survive_a_difference_between_native_and_native(tiny: &Tin
     assert_eq!(certificates.len(), 2);
     let file = format!("native-aa/{}", nll_file(tiny));
     edit(tiny, &file, |record| with_sum(record, "1.5"));
-    let (code, out, err) = kvassay(tiny, &["certify", "run"]);
+    let (code, out, err) = in_tiny_world(tiny, &["certify", "run"]);
     assert_eq!((code, out.as_str()), (4, ""), "{err}");
     let removed = "; removed, as it no longer holds: run/certificates/SD.json, \
                    run/certificates/SD.svg\n";
@@ -86,7 +72,7 @@ fn certificates_do_not_survive_a_difference_between_native_and_native(tiny: &Tin
         "{err}"
     );
     assert!(files(&tiny.path("run/certificates")).is_empty());
-    let (code, _, err) = kvassay(tiny, &["certify", "run"]);
+    let (code, _, err) = in_tiny_world(tiny, &["certify", "run"]);
     assert!(code == 4 && !err.contains("removed"), "{err}");
 
     for (name, bytes) in certificates {
@@ -107,7 +93,7 @@ fn only_files_of_this_tool_are_removed(tiny: &Tiny) {
     }
     let file = format!("native-aa/{}", nll_file(tiny));
     edit(tiny, &file, |record| with_sum(record, "1.5"));
-    let (code, _, err) = kvassay(tiny, &["certify", "run"]);
+    let (code, _, err) = in_tiny_world(tiny, &["certify", "run"]);
     assert!(code == 4 && !err.contains("removed"), "{err}");
     assert_eq!(files(&tiny.path("run/certificates")).len(), 2);
 }
@@ -125,7 +111,7 @@ fn doubled_and_boundless_records_are_incomplete_resumed_or_not(tiny: &Tiny) {
         ("non_finite_records", |record| with_sum(record, "null")),
     ] {
         edit(tiny, &nll, change);
-        let (code, _, err) = kvassay(tiny, &["certify", "run"]);
+        let (code, _, err) = in_tiny_world(tiny, &["certify", "run"]);
         assert_eq!(code, 3, "{reason}: {err}");
         let certified = preservation(tiny);
         assert_eq!((&*certified.0, &*certified.1), ("incomplete", reason));
@@ -141,7 +127,7 @@ fn doubled_and_boundless_records_are_incomplete_resumed_or_not(tiny: &Tiny) {
     edit(tiny, "native/math.jsonl", |record| {
         format!("{record}\n{record}")
     });
-    assert_eq!(kvassay(tiny, &["certify", "run"]).0, 3);
+    assert_eq!(in_tiny_world(tiny, &["certify", "run"]).0, 3);
     let (code, err) = resume(tiny);
     assert_eq!(code, 3, "{err}");
 }
@@ -152,7 +138,7 @@ fn an_absent_proof_of_engagement_is_incomplete_and_named(tiny: &Tiny) {
         let path = tiny.path(&format!("run/{file}"));
         let kept = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        let (code, out, err) = kvassay(tiny, &["certify", "run"]);
+        let (code, out, err) = in_tiny_world(tiny, &["certify", "run"]);
         assert_eq!(code, 3, "{err}");
         assert!(out.contains("missing_files"), "{out}");
         let (verdict, reason, detail) = preservation(tiny);
@@ -182,7 +168,7 @@ fn every_answer_is_there_or_null(tiny: &Tiny) {
     };
     same("math.jsonl");
     same("math.regenerated.jsonl");
-    assert_eq!(kvassay(tiny, &["certify", "run"]).0, 0);
+    assert_eq!(in_tiny_world(tiny, &["certify", "run"]).0, 0);
     assert_eq!(preservation(tiny), before);
 }
 
@@ -207,22 +193,22 @@ fn a_descriptive_verdict_does_not_hide_what_is_incomplete() {
         assert_eq!(found["reason"], "recipe_undeclared");
         assert_eq!(found["incomplete"], "limit");
     }
-    let (code, junit, _) = kvassay(&tiny, &["certify", "run", "--format", "junit"]);
+    let (code, junit, _) = in_tiny_world(&tiny, &["certify", "run", "--format", "junit"]);
     assert_eq!(code, 3);
     assert!(
         junit.contains("errors=\"1\"") && junit.contains("type=\"limit\""),
         "{junit}"
     );
-    let (code, text, _) = kvassay(&tiny, &["certify", "run"]);
+    let (code, text, _) = in_tiny_world(&tiny, &["certify", "run"]);
     assert_eq!(code, 3);
     let words = "descriptive (recipe_undeclared; incomplete: limit)";
     assert!(text.contains(words), "{text}");
     let certificate = format!("run/certificates/{UNDECLARED}.json");
-    let (code, explained, _) = kvassay(&tiny, &["explain", &certificate]);
+    let (code, explained, _) = in_tiny_world(&tiny, &["explain", &certificate]);
     assert_eq!(code, 0);
     assert!(explained.contains("incomplete as well"), "{explained}");
     assert_eq!(
-        kvassay(&tiny, &["verify", &certificate, "--run", "run"]).0,
+        in_tiny_world(&tiny, &["verify", &certificate, "--run", "run"]).0,
         0
     );
 }

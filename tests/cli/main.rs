@@ -4,6 +4,7 @@
 
 mod bench;
 mod checkpoint;
+mod command;
 mod compare;
 mod doctor;
 mod exits;
@@ -20,8 +21,6 @@ mod qualify;
 mod recompute;
 mod stats;
 
-#[path = "../support/cli.rs"]
-mod command;
 #[path = "../verify/synthetic.rs"]
 mod synthetic;
 #[path = "../tiny/mod.rs"]

@@ -8,26 +8,8 @@ use std::path::Path;
 use kvassay::schema::{Protocol, canonical_sha256};
 use serde_json::Value;
 
+use crate::command::{in_tiny_world, json};
 use crate::tiny::Tiny;
-
-fn json(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
-}
-
-/// `kvassay ARGS` in the tiny world: exit code, stdout, stderr.
-fn kvassay(tiny: &Tiny, args: &[&str]) -> (i32, String, String) {
-    let mut command = assert_cmd::Command::cargo_bin("kvassay").unwrap();
-    let output = command
-        .current_dir(tiny.path("."))
-        .args(args)
-        .output()
-        .unwrap();
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
-}
 
 #[test]
 fn on_a_finished_run() {
@@ -50,7 +32,7 @@ fn preservation(summary: &str) -> (String, String, String) {
 
 fn certified(tiny: &Tiny, more: &[&str]) -> (String, String, String) {
     let args = [&["certify", "run", "--format", "json"], more].concat();
-    let (code, out, err) = kvassay(tiny, &args);
+    let (code, out, err) = in_tiny_world(tiny, &args);
     assert_eq!(code, 0, "{err}");
     preservation(&out)
 }
@@ -85,7 +67,7 @@ fn every_arm_says_which_protocol_stood_before_its_first_record(tiny: &Tiny) {
 
 fn a_protocol_edited_in_the_run_is_caught(tiny: &Tiny) {
     let (before, after) = edit_manifest(tiny, false);
-    let (code, out, err) = kvassay(tiny, &["certify", "run"]);
+    let (code, out, err) = in_tiny_world(tiny, &["certify", "run"]);
     assert_eq!((code, out.as_str()), (5, ""), "{err}");
     assert!(err.contains("protocol_sha256") && err.contains(&before) && err.contains(&after));
 
@@ -167,7 +149,7 @@ fn another_protocol_judges_without_touching_the_run(tiny: &Tiny) {
         ("descriptive", "protocol_after_records")
     );
     assert!(detail.contains("under later"), "{detail}");
-    let (code, text, _) = kvassay(tiny, &["certify", "run", "--protocol", "later.json"]);
+    let (code, text, _) = in_tiny_world(tiny, &["certify", "run", "--protocol", "later.json"]);
     assert_eq!(code, 0);
     assert!(text.contains("protocol later"), "{text}");
     assert!(text.contains("certificates: printed only"), "{text}");
@@ -187,7 +169,7 @@ fn another_protocol_judges_without_touching_the_run(tiny: &Tiny) {
             "--out",
             inside,
         ];
-        let (code, out, err) = kvassay(tiny, &args);
+        let (code, out, err) = in_tiny_world(tiny, &args);
         assert_eq!((code, out.as_str()), (2, ""), "{inside}: {err}");
         assert!(err.contains("expected one outside of it"), "{err}");
     }
@@ -199,16 +181,16 @@ fn another_protocol_judges_without_touching_the_run(tiny: &Tiny) {
         "--out",
         "judged",
     ];
-    let (code, text, _) = kvassay(tiny, &args);
+    let (code, text, _) = in_tiny_world(tiny, &args);
     assert_eq!(code, 0);
     assert!(text.contains("certificates: judged"), "{text}");
     let stored = json(&tiny.path("judged/SD.json"));
     assert_eq!(stored["protocol"]["name"], "later");
-    let (code, _, err) = kvassay(tiny, &args);
+    let (code, _, err) = in_tiny_world(tiny, &args);
     assert_eq!(code, 2);
     assert!(err.contains("SD.json"), "{err}");
     assert!(before == files(&tiny.path("run")), "the run was changed");
-    assert_eq!(kvassay(tiny, &["certify", "run", "--out", "x"]).0, 2);
+    assert_eq!(in_tiny_world(tiny, &["certify", "run", "--out", "x"]).0, 2);
 }
 
 #[test]
@@ -228,7 +210,7 @@ fn a_declared_model_is_known_by_its_weights() {
         "--candidate",
         "mine=k=e4m3,v=e5m2",
     ];
-    let (code, text, err) = kvassay(&tiny, &new);
+    let (code, text, err) = in_tiny_world(&tiny, &new);
     assert_eq!(code, 0, "{err}");
     assert!(text.contains("tiny-llama  weights "), "{text}");
     let run = |out: &str| {
@@ -246,7 +228,7 @@ fn a_declared_model_is_known_by_its_weights() {
             "--out",
             out,
         ];
-        let (code, summary, err) = kvassay(&tiny, &args);
+        let (code, summary, err) = in_tiny_world(&tiny, &args);
         assert_eq!(code, 1, "{err}");
         preservation(&summary)
     };

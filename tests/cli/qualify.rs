@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 #[cfg(unix)]
 use std::process::Stdio;
 #[cfg(unix)]
@@ -15,11 +14,8 @@ use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::Value;
 
+use crate::command::json;
 use crate::tiny::{Tiny, files, outcome};
-
-fn json(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
-}
 
 #[test]
 fn a_survey_issues_every_certificate_and_requires_nothing() {

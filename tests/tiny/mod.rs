@@ -2,15 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // Helpers outside of test functions.
 
+mod demo;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kvassay::schema::{PanelPlan, builtin_protocol};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
+
+use demo::small_demo;
 
 const HIDDEN: usize = 32;
 const INTERMEDIATE: usize = 48;
@@ -40,23 +43,9 @@ impl Tiny {
     }
 
     #[allow(dead_code, reason = "not every test file runs a demo model")]
-    /// Writes `demo-small.json`: the demo protocol on so few cases that a run takes a second.
+    /// Writes `demo-small.json`.
     pub fn write_small_demo(&self) {
-        let mut protocol = builtin_protocol("demo").unwrap();
-        protocol.name = "demo-small".to_owned();
-        protocol.frozen_panels.clear();
-        protocol.calibration.documents = 2;
-        protocol.calibration.lengths = vec![256];
-        protocol
-            .panels
-            .retain(|plan| !plan.panel_name().ends_with("1k"));
-        for plan in &mut protocol.panels {
-            match plan {
-                PanelPlan::Math { cases, .. } | PanelPlan::Retrieval { cases, .. } => *cases = 6,
-                PanelPlan::Nll { documents, .. } => *documents = 3,
-            }
-        }
-        let text = serde_json::to_string(&protocol).unwrap();
+        let text = serde_json::to_string(&small_demo(6)).unwrap();
         fs::write(self.path("demo-small.json"), text).unwrap();
     }
 

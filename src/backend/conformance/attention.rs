@@ -76,28 +76,42 @@ impl<B: Backend> Suite<'_, B> {
         }
     }
 
-    /// Sizes of heads, and how many share keys and values.
-    pub fn attention_of_heads(&self) {
-        for (heads, kv_heads, head_dim) in [(9, 3, 64), (4, 1, 128), (2, 2, 8), (3, 1, 80)] {
-            let shape = Shape {
-                layers: 1,
-                heads,
-                kv_heads,
-                head_dim,
-            };
-            let plain = [
-                "native",
-                "AD",
-                "SF",
-                "k=e4m3:fixed,v=e5m2:dynamic,sink=70,q=e4m3",
-            ];
-            let grouped = ["k=int4,v=int4-64", "k=native,v=int4-64,sink=3"];
-            let grouped = grouped.into_iter().filter(|_| head_dim % 64 == 0);
-            for recipe in plain.into_iter().chain(grouped) {
-                let layout = shape.layout(recipe, NativeDtype::F16);
-                self.attends_to_what_is_stored(Sequence::new(shape, 60, 150), &layout);
-                self.batching_changes_no_bit(shape, &layout);
-            }
+    pub fn attention_of_heads_of_8(&self) {
+        self.attention_of((2, 2, 8));
+    }
+
+    pub fn attention_of_heads_of_64(&self) {
+        self.attention_of((9, 3, 64));
+    }
+
+    pub fn attention_of_heads_of_80(&self) {
+        self.attention_of((3, 1, 80));
+    }
+
+    pub fn attention_of_heads_of_128(&self) {
+        self.attention_of((4, 1, 128));
+    }
+
+    /// Query heads, heads of keys and values and their size.
+    fn attention_of(&self, (heads, kv_heads, head_dim): (usize, usize, usize)) {
+        let shape = Shape {
+            layers: 1,
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        let plain = [
+            "native",
+            "AD",
+            "SF",
+            "k=e4m3:fixed,v=e5m2:dynamic,sink=70,q=e4m3",
+        ];
+        let grouped = ["k=int4,v=int4-64", "k=native,v=int4-64,sink=3"];
+        let grouped = grouped.into_iter().filter(|_| head_dim % 64 == 0);
+        for recipe in plain.into_iter().chain(grouped) {
+            let layout = shape.layout(recipe, NativeDtype::F16);
+            self.attends_to_what_is_stored(Sequence::new(shape, 60, 150), &layout);
+            self.batching_changes_no_bit(shape, &layout);
         }
     }
 

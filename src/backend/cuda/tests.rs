@@ -87,7 +87,9 @@ mod native_queries {
 
     crate::backend::conformance::conformance_tests!(
         conforms_with_native_queries:
-        attention_in_f16 attention_in_bf16 attention_of_heads attention_within_windows
+        attention_in_f16 attention_in_bf16 attention_within_windows
+        attention_of_heads_of_8 attention_of_heads_of_64 attention_of_heads_of_80
+        attention_of_heads_of_128
     );
 }
 
