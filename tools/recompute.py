@@ -4,10 +4,10 @@
     python3 tools/recompute.py [--quick] RUN [RECIPE...]
 
 A second program beside `kvassay verify`, which shares no code with it. Both follow docs/evidence.md,
-docs/statistics.md and, for formats and windows, docs/recipes.md; names are theirs. It needs Python 3.9 or later and
-nothing else. One line per certificate says how many figures were recomputed, those of the records of its arms
-included; each difference has a line of its own. Exit code 0: none differs; 5: some do; 2: a file cannot be read,
-which is named.
+docs/statistics.md and, for formats and windows, docs/recipes.md, for imports docs/import.md; names are theirs. It needs
+Python 3.9 or later and nothing else. One line per certificate says how many figures were recomputed, those of the
+records of its arms included; each difference has a line of its own. Exit code 0: none differs; 5: some do; 2: a file
+cannot be read, which is named.
 
 Left out: `tool`, `caveats`, `detail`, `server_engagement`, `needed_80` and `needed_95` of rules on counts; digests of
 files that a run does not keep (model, tokenizer, sources); what only the model can tell (outputs, likelihoods,
@@ -764,23 +764,35 @@ class Run:
         return [panel for panel in self.panels if "unsupported" not in self.panels[panel]]
 
     def control_name(self, arm):
-        return arm[len("control-"):] if len(self.controls) > 1 else arm
+        """As the protocol has it: arms are called after controls where there are several."""
+        names = self.protocol["controls"]
+        return arm[len("control-"):] if len(names) > 1 else names[0]
+
+    @functools.lru_cache(maxsize=None)
+    def by_case(self, arm, panel):
+        """Records of the panel's cases, under their name and digest, by case."""
+        found = {}
+        for record in self.records(arm, panel):
+            if self.cases(panel).get(record["case"], [None])[0] == record["case_sha256"]:
+                found.setdefault(record["case"], []).append(record)
+        return found
+
+    def sole_records(self, arm, panel):
+        """Of a case with several records nothing says which one counts."""
+        return [records[0] for records in self.by_case(arm, panel).values() if len(records) == 1]
 
     @functools.lru_cache(maxsize=None)
     def outcomes(self, arm, panel):
         """Right or wrong, or mean NLL, by case; of cases without an outcome nothing."""
-        found, seen = {}, set()
-        for record in self.records(arm, panel):
+        found = {}
+        for record in self.sole_records(arm, panel):
             name = record["case"]
-            digest, case = self.cases(panel).get(name, (None, None))
-            found.pop(name, None)
-            if name in seen or digest != record["case_sha256"] or "error" in record:
+            if "error" in record:
                 continue
             if "targets" not in record:
-                found[name] = scored(record, case)["correct"]
+                found[name] = scored(record, self.cases(panel)[name][1])["correct"]
             elif is_finite(record.get("nll_sum")):
                 found[name] = record["nll_sum"] / record["targets"]
-            seen.add(name)
         return found
 
     def pairs(self, control, candidate, panel):
@@ -792,6 +804,11 @@ class Run:
 def panel_name(plan):
     length = plan.get("length", 0)
     return plan["kind"] + (f"-{length // 1024}k" if length and length % 1024 == 0 else f"-{length}" if length else "")
+
+
+def size_of(plan):
+    """Cases that the protocol names."""
+    return plan.get("cases", plan.get("documents"))
 
 
 def is_finite(value):
@@ -951,9 +968,7 @@ class Certificate:
         verdict, reason = next(((verdict, reason) for verdict, listed in REASONS.items() for reason in listed
                                 if reason in reasons), ("pass", None))
         outlook = [outlook_of(rule) for rule in rules if not rule["pass"]]
-        # Imports cannot bring all that a run has: what that leaves out is no gap of theirs.
-        by_nature = ("no_panel", "fewer_cases", "missing_records") if self.run.worker == "import" else ()
-        gaps = [gap for gap in REASONS["incomplete"] if gap in reasons and gap not in by_nature]
+        gaps = [gap for gap in REASONS["incomplete"] if gap in reasons and not self.is_by_nature(gap)]
         return {"verdict": verdict, "reason": reason, "rules": rules,
                 "incomplete": gaps[0] if gaps and verdict == "descriptive" else None,
                 "outlook": outlook if reason == "bound_exceeds_limit" else None}
@@ -973,7 +988,7 @@ class Certificate:
                 return wanted
             bounds.append(bootstrap_bound(*outcomes, alpha, False, *run.resampling)[0] if is_nll else
                           Close(tango_upper(*lost_and_gained(pairs), len(pairs), alpha)))
-        complete = len(bounds) == len(run.controls) > 0 and not self.gaps[panel]
+        complete = len(bounds) == len(self.protocol["controls"]) and not self.gaps[panel]
         bound = (min if is_nll else max)(bounds, default=None)
         harm = bound is not None and (bound > 0 and len(pairs) >= 32 if is_nll else bound < 0)
         return {**wanted, "bound": bound,
@@ -988,24 +1003,37 @@ class Certificate:
             return {"missing_records"}
         if panel not in run.run_panels() or "unsupported" in run.arms[self.arm]:
             return gaps
-        size = plan.get("cases", plan.get("documents"))
+        size = size_of(plan)
         if run.panels[panel]["cases"] < size:
             gaps.add("fewer_cases")
         if run.limit < size:
             gaps.add("limit")
-        cases = run.cases(panel)
         for arm in (self.arm, *run.controls):
-            records = run.records(arm, panel)
-            names = [record["case"] for record in records]
-            tests = {"errored_records": any("error" in record for record in records),
-                     "duplicate_records": len(set(names)) < len(names),
-                     "unknown_records": any(cases.get(record["case"], [None])[0] != record["case_sha256"]
-                                            for record in records),
+            by_case, sole = run.by_case(arm, panel), run.sole_records(arm, panel)
+            tests = {"errored_records": any("error" in record for record in sole),
+                     "duplicate_records": len(sole) < len(by_case),
+                     "unknown_records": sum(map(len, by_case.values())) < len(run.records(arm, panel)),
                      "non_finite_records": any("targets" in record and not is_finite(record.get("nll_sum"))
-                                               for record in records),
-                     "missing_records": not set(cases) <= set(names)}
+                                               for record in sole),
+                     "missing_records": len(by_case) < len(run.cases(panel))}
             gaps.update(reason for reason, applies in tests.items() if applies)
         return gaps
+
+    def import_lacks(self):
+        """Whether a log of an import did not end well, or its arms are paired by ids alone and have different ones."""
+        report = self.run.json("import.json") if self.run.worker == "import" else None
+        if report is None:
+            return False
+        native, candidate = report["native"], report["candidate"]
+        other_ids = report["pairing"] == "ids" and native["case_set_sha256"] != candidate["case_set_sha256"]
+        return bool(native["unfinished"] or candidate["unfinished"]) or other_ids
+
+    def is_by_nature(self, reason):
+        """Whether the reason says no more than that an import has one panel, one control and what cases there were."""
+        if self.run.worker != "import":
+            return False
+        lacks = self.import_lacks() or any("missing_records" in self.gaps.get(panel, ()) for panel in self.run.panels)
+        return reason in ("no_panel", "fewer_cases") or reason == "missing_records" and not lacks
 
     def reasons(self, objective):
         """Every reason against an objective but those of its bounds."""
@@ -1016,8 +1044,12 @@ class Certificate:
         add_if("panel_unsupported", any("unsupported" in panel for panel in run.panels.values()))
         starts = [run.json(f"arms/{arm}/start.json") for arm in (self.arm, *run.controls)]
         if run.worker == "import":
-            sides = [run.json("import.json")[side] for side in ("native", "candidate")]
-            add_if("post_hoc", any(side["protocol_sha256"] != [digest] or side["without_protocol"] for side in sides))
+            report = run.json("import.json")
+            sides = [report[side] for side in ("native", "candidate")] if report else []
+            add_if("post_hoc", not sides or any(side["protocol_sha256"] != [digest] or side["without_protocol"]
+                                                for side in sides))
+            add_if("panel_undeclared", any(run.panels[panel]["cases"] > size_of(plan)
+                                           for panel, plan in run.plans.items() if panel in run.panels))
         elif "arm_unsupported" not in reasons:
             begun = [any(run.records(arm, panel) for panel in run.run_panels()) for arm in (self.arm, *run.controls)]
             add_if("protocol_unproved", any(has_records and not start for has_records, start in zip(begun, starts)))
@@ -1027,11 +1059,11 @@ class Certificate:
             for declared in protocol["models"]))
         declared = [candidate["spec"] for candidate in protocol["candidates"]]
         add_if("recipe_undeclared", self.recipe.spec not in declared)
-        add_if("panel_undeclared", not set(run.panels) <= set(run.plans))
         add_if("objective_undeclared", objective and objective not in protocol["objectives"])
         kinds = {plan["kind"] for plan in run.plans.values()}
         add_if("no_panel", kinds != {"math", "nll", "retrieval"})
-        add_if("missing_records", len(run.controls) < len(protocol["controls"]) or self.lacks_beside())
+        add_if("missing_records", len(run.controls) < len(protocol["controls"]) or self.lacks_beside()
+               or self.import_lacks())
         self.resource_reasons(reasons)
         add_if("missing_files", any(self.absent_files(arm) for arm in self.arms))
         add_if("engagement_unproved", not self.is_engaged())
@@ -1168,13 +1200,14 @@ class Certificate:
         return Keyed((arm, summed_up(file["parts"])) for arm, file in found.items() if file) or None
 
     def counts(self, arm):
-        records = [record for panel in self.run.run_panels() for record in self.run.records(arm, panel)]
-        math_records = self.run.records(arm, "math") if "math" in self.run.run_panels() else []
-        unparsed = sum((record.get("finish") in ("stop", "length") or bool(record.get("secondary")))
-                       and record.get("answer") is None for record in math_records)
-        return {"truncated": sum(record.get("finish") == "length" for record in records), "unparsed": unparsed,
-                "errors": sum("error" in record for record in records),
-                "empty": sum(record.get("output") == "" for record in records) or None}
+        records = [(panel, record) for panel in self.run.run_panels() for record in self.run.records(arm, panel)]
+        answered = [(panel, record) for panel, record in records if "error" not in record]
+        unparsed = sum(panel == "math" and record.get("answer") is None
+                       and (record.get("finish") in ("stop", "length") or bool(record.get("secondary")))
+                       for panel, record in answered)
+        return {"truncated": sum(record.get("finish") == "length" for _, record in records), "unparsed": unparsed,
+                "errors": len(records) - len(answered),
+                "empty": sum(record.get("output") == "" for _, record in answered) or None}
 
     def evidence(self):
         """Digests of the files that the certificate rests on, by path."""

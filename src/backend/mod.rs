@@ -37,9 +37,8 @@ pub use stored::{StoredNumbers, StoredParts};
 
 use crate::schema::{KvTotals, LayerAbsmax};
 
-/// Operations of the decoder. Tensors are row-major `[rows, width]`; a row is one token.
-///
-/// Every operation may fail on a device; shapes are the caller's contract and a violation panics.
+/// Operations of the decoder. Tensors are row-major `[rows, width]`; a row is one token. Every operation
+/// may fail on a device; shapes are the caller's contract and a violation panics.
 pub trait Backend: Sized {
     /// Activations, `[rows, width]`.
     type Tensor;
@@ -81,7 +80,7 @@ pub trait Backend: Sized {
     }
 
     /// What [`Backend::fused_weight`] makes of the numbers of stored `parts`, to the bit. `None` where one is
-    /// not finite, which [`StoredParts::read`] shows, and for several types of numbers that it does not join.
+    /// not finite, which [`StoredParts::read`] shows, and for types of numbers that it does not join.
     fn stored_weight(
         &self,
         parts: &StoredParts<'_>,
@@ -203,11 +202,10 @@ pub trait Backend: Sized {
         q: &mut Self::Tensor,
     ) -> Result<(), BackendError>;
 
-    /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer as the recipe says. Rows of
-    /// a slot follow on what it holds, or on what is left of it. A pass stores the same rows in all
-    /// layers; when one begins, layers with a window give back what no row sees any more.
-    ///
-    /// A number that cannot be stored is reported here or by the next [`Backend::settle`].
+    /// Stores keys and values (`[rows, kv_heads * head_dim]`) of one layer as the recipe says. Rows of a slot
+    /// follow on what it holds, or on what is left of it. A pass stores the same rows in all layers; when one
+    /// begins, layers with a window give back what no row sees any more. A number that cannot be stored is
+    /// reported here or by the next [`Backend::settle`].
     fn store(
         &self,
         cache: &mut Self::Cache,
@@ -228,10 +226,18 @@ pub trait Backend: Sized {
         out: &mut Self::Tensor,
     ) -> Result<(), BackendError>;
 
-    /// Queries of every row (`[rows, heads * head_dim]`, ready for [`Backend::attend`]), its keys
-    /// and values stored: [`project_heads`] in one. `packed` is room for them side by side.
-    ///
-    /// A number that cannot be stored is reported as by [`Backend::store`].
+    /// Whether [`Backend::attend`] would run over a layer of `cache`, for so many query heads of a weight.
+    fn check_attention(
+        &self,
+        _cache: &Self::Cache,
+        _layer: usize,
+        _queries: (usize, &Self::Weight),
+    ) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Queries of every row (`[rows, heads * head_dim]`, ready for [`Backend::attend`]), its keys and values
+    /// stored as by [`Backend::store`]: [`project_heads`] in one. `packed` is room for them side by side.
     fn project_heads(
         &self,
         x: &Self::Tensor,
@@ -272,8 +278,7 @@ pub trait Backend: Sized {
         run(cache, state)
     }
 
-    /// `out = activation(gate) * up`, where gate and up are the halves of the rows of
-    /// `x * weight^T + bias`, for which `packed` is room.
+    /// `out = activation(gate) * up`, halves of the rows of `x * weight^T + bias`: `packed` is their room.
     fn project_gated(
         &self,
         x: &Self::Tensor,
@@ -304,9 +309,8 @@ pub trait Backend: Sized {
         routes: &mut Self::Routes,
     ) -> Result<(), BackendError>;
 
-    /// `out[i] = sum of weight * down(activation(gate) * up)` over the experts of row `i`, with
-    /// gate, up and down the products of [`ExpertWeights`], terms in an order that depends on the
-    /// row alone. `routes` are those of the latest [`Backend::route`], over as many rows.
+    /// `out[i] = sum of weight * down(activation(gate) * up)` over the experts of row `i`, products of
+    /// [`ExpertWeights`], in an order that the row alone sets. `routes` are the latest, of as many rows.
     fn mix_experts(
         &self,
         x: &Self::Tensor,
@@ -343,9 +347,8 @@ pub trait Backend: Sized {
     /// `logits[i][ids[j]] = -inf` in every row.
     fn suppress(&self, logits: &mut Self::Tensor, ids: &[u32]) -> Result<(), BackendError>;
 
-    /// Index of the largest logit per row, the lowest index on ties. Logits of `suppressed` ids,
-    /// which ascend, have to be -inf and all others finite: anything else is
-    /// [`BackendError::NotFinite`].
+    /// Index of the largest logit per row, the lowest index on ties. Logits of `suppressed` ids, which
+    /// ascend, have to be -inf and all others finite: anything else is [`BackendError::NotFinite`].
     fn argmax(&self, logits: &Self::Tensor, suppressed: &[u32]) -> Result<Vec<u32>, BackendError>;
 
     /// `logsumexp(logits[i]) - logits[i][targets[i]]` per row, in nats. Logits are checked as by
@@ -366,12 +369,11 @@ pub trait Backend: Sized {
     /// Copies a tensor to the host, row-major.
     fn to_host(&self, x: &Self::Tensor) -> Result<Vec<f32>, BackendError>;
 
-    /// Forgets a slot's tokens from position `tokens` on, with their counters: what a rejected
-    /// verification leaves behind. A cut to nothing is always possible, as is one to any position from
-    /// the first that the last pass stored in this slot, before another pass begins. Further back, a
-    /// cache is cut only where no layer with a window gave back what the next row would see, and one
-    /// with recurrent layers not at all: such cuts are [`BackendError::Unsupported`] and change
-    /// nothing.
+    /// Forgets a slot's tokens from position `tokens` on, with their counters: what a rejected verification
+    /// leaves behind. A cut to nothing is always possible, as is one to any position from the first that the
+    /// last pass stored in this slot, before another pass begins. Further back, a cache is cut only where no
+    /// layer with a window gave back what the next row would see, and one with recurrent layers not at all:
+    /// such cuts are [`BackendError::Unsupported`] and change nothing.
     fn truncate_slot(
         &self,
         cache: &mut Self::Cache,
@@ -384,14 +386,12 @@ pub trait Backend: Sized {
         self.truncate_slot(cache, slot, 0)
     }
 
-    /// What the slot stored since its last reset, per layer, tokens included that a layer gave back
-    /// when they lay behind its window; what was cut off does not count, and a position that was
-    /// stored twice counts as it was stored last. So totals depend on the sequence alone, not on how
-    /// it came about. Scales are read back from the stored bytes.
+    /// What the slot stored since its last reset, per layer, tokens included that a layer gave back when they
+    /// lay behind its window; what was cut off does not count, and a position that was stored twice counts as
+    /// it was stored last: totals depend on the sequence alone. Scales are read back from the stored bytes.
     fn slot_totals(&self, cache: &Self::Cache, slot: usize) -> Result<Vec<KvTotals>, BackendError>;
 
-    /// Largest absolute stored key and value of the slot, per layer, decoded from the stored bytes, of
-    /// the same tokens as [`Backend::slot_totals`].
+    /// Largest absolute stored key and value per layer, decoded, of the tokens of [`Backend::slot_totals`].
     fn slot_absmax(
         &self,
         cache: &Self::Cache,

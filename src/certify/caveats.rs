@@ -133,9 +133,13 @@ fn sizes(protocol: &Protocol) -> Vec<String> {
     // The protocol is valid, so its alphas and sizes are in range.
     let found = unattainable(protocol).unwrap_or_default();
     let sentence = |found: &Unattainable| {
+        // Gains may make up for few cases in a net change.
+        let how = match found.rule {
+            RuleName::NetChange => "does not pass with nothing lost and nothing gained",
+            _ => "cannot pass, even with nothing lost",
+        };
         format!(
-            "At {} cases {} on {} cannot pass, even with nothing lost: its bound is then {}, the \
-             limit {}.",
+            "At {} cases {} on {} {how}: its bound is then {}, the limit {}.",
             found.cases,
             found.rule.name(),
             found.panel,

@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use clap::Args as ClapArgs;
 
 use crate::panel::runner;
 use crate::report::Progress;
 use crate::schema::CalibrationSource;
-use crate::store::write_json_atomic;
+use crate::store::{MANIFEST_FILE, write_json_atomic};
 
 use super::output::{Kind, Output};
 use super::prepare::{Prepared, model_failure};
@@ -32,6 +32,26 @@ pub struct Args {
     pub out: PathBuf,
 }
 
+/// A run's own calibration is evidence that its certificates name.
+fn refuse_in_run(out: &Path) -> Result<(), Failure> {
+    let whole = std::path::absolute(out)
+        .with_context(|| format!("--out {}", out.display()))
+        .map_err(Failure::input)?;
+    let folders = whole.ancestors().skip(1);
+    let real = folders.map(|folder| folder.canonicalize().unwrap_or_else(|_| folder.to_owned()));
+    match real
+        .into_iter()
+        .find(|folder| folder.join(MANIFEST_FILE).is_file())
+    {
+        None => Ok(()),
+        Some(run) => Err(Failure::input(anyhow!(
+            "--out {}: found a file of the run {}, expected one outside of it",
+            out.display(),
+            run.display()
+        ))),
+    }
+}
+
 /// Runs the protocol's calibration documents over the native cache and writes the largest
 /// absolute key and value of each layer, or those that the checkpoint's scales stand for.
 ///
@@ -44,6 +64,7 @@ pub fn run(args: &Args, quiet: bool, out: &mut dyn Write) -> Result<Exit, Failur
         kind: Kind::Calibration,
     };
     output.check(&[])?;
+    refuse_in_run(&args.out)?;
     let settings = ModelSettings::resolve(&args.model)?;
     if settings.others_are_named {
         let found = settings.others.len() + 1;

@@ -1,6 +1,6 @@
 //! Exit codes and the one place where errors become messages.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use crate::report::visible;
@@ -76,6 +76,50 @@ impl Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Failure::worker(anyhow::Error::new(error).context("cannot write output"))
+    }
+}
+
+/// Output that whoever reads it may stop reading, as `head` does: the rest is dropped, and the exit code is
+/// what it would have been.
+pub(super) struct UntilClosed<W> {
+    out: W,
+    is_closed: bool,
+}
+
+impl<W: Write> UntilClosed<W> {
+    pub fn new(out: W) -> Self {
+        UntilClosed {
+            out,
+            is_closed: false,
+        }
+    }
+
+    fn unless_closed<T>(&mut self, done: std::io::Result<T>, dropped: T) -> std::io::Result<T> {
+        match done {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                self.is_closed = true;
+                Ok(dropped)
+            }
+            done => done,
+        }
+    }
+}
+
+impl<W: Write> Write for UntilClosed<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.is_closed {
+            return Ok(bytes.len());
+        }
+        let done = self.out.write(bytes);
+        self.unless_closed(done, bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        if self.is_closed {
+            return Ok(());
+        }
+        let done = self.out.flush();
+        self.unless_closed(done, ())
     }
 }
 

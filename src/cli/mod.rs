@@ -111,7 +111,7 @@ pub fn main() -> std::process::ExitCode {
         Ok(cli) => cli,
         Err(error) => return exit::clap_exit(&error),
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = exit::UntilClosed::new(std::io::stdout().lock());
     let outcome = interrupt::survive_file_size_limit().and_then(|()| run(&cli, &mut out));
     exit::finish(outcome, &mut out, &mut std::io::stderr(), shell::stderr())
 }

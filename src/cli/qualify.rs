@@ -31,9 +31,6 @@ pub struct Args {
     /// Model, protocol, worker and data.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Runs on servers.
-    #[command(flatten)]
-    pub servers: ServerArgs,
     /// Run directory [default: kvassay-runs/MODEL-PROTOCOL].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -66,6 +63,10 @@ pub struct Args {
     /// How the summary is given.
     #[command(flatten)]
     pub summary: SummaryArgs,
+    // The last, as its heading stands over whatever follows.
+    /// Runs on servers.
+    #[command(flatten)]
+    pub servers: ServerArgs,
 }
 
 /// Values of `--require`.

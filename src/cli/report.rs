@@ -7,10 +7,12 @@ use anyhow::{Context, anyhow};
 use clap::Args as ClapArgs;
 
 use crate::certify::verify::{self, Disagreement};
-use crate::certify::{self, Comparison, ContrastError, Evidence, GivenRun, PairedPanel};
+use crate::certify::{
+    self, CertifyError, Comparison, ContrastError, Evidence, GivenRun, PairedPanel,
+};
 use crate::report::{self, HtmlCertificate, HtmlReport, HtmlRun, Questions};
 use crate::schema::{ArmRole, Certificate, FileDigest};
-use crate::store::{RunDir, StoreError, write_atomic};
+use crate::store::{MANIFEST_FILE, RunDir, StoreError, write_atomic};
 
 use super::issue::certify_failure;
 use super::output::{Kind, Output};
@@ -92,6 +94,10 @@ fn load(run: &Path, out: &Path) -> Result<Loaded, Failure> {
     refuse_in_run(out, &dir)?;
     let (held, missing) = certificates(&dir)?;
     if held.is_empty() {
+        if let Some(shard) = dir.manifest().shard {
+            let path = run.join(MANIFEST_FILE);
+            return Err(certify_failure(CertifyError::Shard { path, shard }));
+        }
         let shown = run.display();
         return Err(Failure::input(anyhow!(
             "no certificates in {}; run `kvassay certify {shown}`",

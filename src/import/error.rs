@@ -49,7 +49,11 @@ pub enum ImportError {
 impl ImportError {
     /// Whether the system failed, and not what a file or path is.
     pub fn is_system(&self) -> bool {
-        matches!(self, ImportError::Store(error) if error.is_system())
+        match self {
+            ImportError::Store(error) => error.is_system(),
+            ImportError::Panel(error) => error.is_system(),
+            _ => false,
+        }
     }
 
     /// An adapter for `map_err`.

@@ -229,6 +229,13 @@ impl ModelConfig {
         self.recurrent_layers().next().is_some()
     }
 
+    /// Number of the first layer that attends; 0 where none does.
+    pub fn first_attention(&self) -> usize {
+        let mut layers = self.layers.iter();
+        let first = layers.position(|layer| layer.recurrent.is_none());
+        first.unwrap_or(0)
+    }
+
     /// What a reader of the shape alone would not expect, in words.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();

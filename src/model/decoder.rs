@@ -120,6 +120,21 @@ impl<B: Backend> Decoder<B> {
         &self.config
     }
 
+    /// Whether attention of every layer would run over what `cache` stores.
+    ///
+    /// # Errors
+    /// What the backend refuses.
+    pub fn check_attention(&self, cache: &B::Cache) -> Result<(), BackendError> {
+        let shapes = self.config.layers.iter();
+        for (at, (layer, shape)) in self.layers.iter().zip(shapes).enumerate() {
+            if let Mixer::Attention(attention) = &layer.mixer {
+                let queries = (shape.heads, &attention.heads.weight);
+                self.backend.check_attention(cache, at, queries)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Stores keys and values of all rows and returns the logits (`[wanted.len(), vocab_size]`) of
     /// the rows whose indices stand in `wanted`; `None` where none is wanted.
     ///

@@ -152,8 +152,10 @@ pub fn materialise(
             outcome: build_one(&setting, index, plan, task, &mut text)?,
         });
     }
-    let calibration = calibration(&setting, protocol, &mut text)?;
-    let probe = probe(&setting, calibration.as_ref(), &panels);
+    let windows = text.calibration_windows(&setting)?;
+    let first = windows.first().map(|window| window.prompt_ids.clone());
+    let calibration = calibration(&setting, protocol, windows, &text)?;
+    let probe = probe(&setting, calibration.as_ref(), &panels, first)?;
     let named = panels
         .iter()
         .map(|panel| (panel.name.as_str(), &panel.outcome));
@@ -306,9 +308,9 @@ fn build_one(
 fn calibration(
     setting: &Setting<'_>,
     protocol: &Protocol,
-    text: &mut Text<'_>,
+    cases: Vec<PanelCase>,
+    text: &Text<'_>,
 ) -> Result<Option<Outcome>, PanelError> {
-    let cases = text.calibration_windows(setting)?;
     if cases.is_empty() {
         return Ok(None);
     }
@@ -330,7 +332,14 @@ fn calibration(
     Panel::new(header, cases).map(|panel| Some(Outcome::Built(panel)))
 }
 
-fn probe(setting: &Setting<'_>, calibration: Option<&Outcome>, panels: &[BuiltPanel]) -> Vec<u32> {
+/// What every arm is asked first: the beginning of some case, and where none fits the model that of
+/// `window`, or any tokens.
+fn probe(
+    setting: &Setting<'_>,
+    calibration: Option<&Outcome>,
+    panels: &[BuiltPanel],
+    window: Option<Vec<u32>>,
+) -> Result<Vec<u32>, PanelError> {
     let outcomes = panels.iter().map(|panel| &panel.outcome);
     let case = calibration
         .into_iter()
@@ -339,6 +348,13 @@ fn probe(setting: &Setting<'_>, calibration: Option<&Outcome>, panels: &[BuiltPa
             Outcome::Built(panel) => panel.cases.first(),
             Outcome::Unsupported(_) => None,
         });
-    let ids = case.map_or(&[][..], |case| &case.prompt_ids);
-    ids[..ids.len().min(PROBE_TOKENS).min(setting.context)].to_vec()
+    let ids = match (case, window) {
+        (Some(case), _) => case.prompt_ids.clone(),
+        (None, Some(window)) => window,
+        (None, None) => {
+            let ids = setting.tokenizer.encode(CALIBRATION);
+            ids.map_err(PanelError::tokenizer(CALIBRATION))?
+        }
+    };
+    Ok(ids[..ids.len().min(PROBE_TOKENS).min(setting.context)].to_vec())
 }

@@ -24,7 +24,7 @@ pub(super) fn verdict_words(verdict: Verdict) -> &'static str {
 }
 
 /// A verdict with its reason in words, and what makes the evidence incomplete beside it.
-pub(super) fn verdict_and_reason(result: &ObjectiveResult) -> String {
+pub fn verdict_and_reason(result: &ObjectiveResult) -> String {
     let words = verdict_words(result.verdict);
     match (&result.reason, &result.incomplete) {
         (None, _) => words.to_owned(),

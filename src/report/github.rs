@@ -139,11 +139,14 @@ fn annotations(summary: &Summary<'_>) -> Vec<Annotation> {
     all
 }
 
-/// The text of a command: a line break would end it.
+/// The text of a command: a line break would end it, other control characters would act on whoever reads
+/// the log.
 fn data(text: &str) -> String {
-    text.replace('%', "%25")
+    let text = text
+        .replace('%', "%25")
         .replace('\r', "%0D")
-        .replace('\n', "%0A")
+        .replace('\n', "%0A");
+    text.replace(|c: char| c.is_control() && c != '\t', "\u{fffd}")
 }
 
 /// The value of a property: a colon or comma would end it.

@@ -31,6 +31,7 @@ pub use contrast::{
     COMPARE_SCHEMA, write_comparison_json, write_comparison_markdown, write_comparison_text,
 };
 pub use explain::{EXPLAIN_SCHEMA, Explanation, Section, write_explanations_json};
+pub use figure::verdict_and_reason;
 pub use github::{write_annotations, write_failure_annotation};
 pub use html::{
     HtmlCertificate, HtmlError, HtmlReport, HtmlRun, Questions, render_html, shown_flips,

@@ -101,14 +101,14 @@ fn aa(summary: &Summary<'_>) -> String {
     if aa.records == 0 {
         return "A/A (native against native): run, but nothing was compared".to_owned();
     }
-    let bits = if aa.identical_bits {
-        "identical bits"
-    } else {
-        "bits differ"
+    // How many of them differ is not recorded.
+    let bits = match (aa.identical_bits, aa.records) {
+        (true, records) => format!("identical bits in {records} records"),
+        (false, records) => format!("bits differ, {records} records compared"),
     };
     format!(
-        "A/A (native against native): {} lost, {} gained, {bits} in {} records",
-        aa.lost, aa.gained, aa.records
+        "A/A (native against native): {} lost, {} gained, {bits}",
+        aa.lost, aa.gained
     )
 }
 

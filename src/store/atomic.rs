@@ -1,6 +1,7 @@
 //! Whole JSON documents, replaced in one step.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,7 +20,7 @@ pub fn write_json_atomic<T>(path: &Path, value: &T) -> Result<(), StoreError>
 where
     T: Serialize + DeserializeOwned + PartialEq,
 {
-    replace(&SystemDisk, path, &document(path, value)?)
+    write_atomic(path, &document(path, value)?)
 }
 
 /// Writes `bytes` to `path`, atomically, as [`write_json_atomic`] does. A symbolic link stays, and
@@ -28,7 +29,7 @@ where
 /// # Errors
 /// [`StoreError::Folder`]; [`StoreError::Io`]; the file is as before then.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    replace(&SystemDisk, path, bytes)
+    replace_by(&SystemDisk, path, own_temporary, bytes)
 }
 
 /// The bytes of a document. JSON has no NaN: what does not read back as it was must not be written.
@@ -48,10 +49,19 @@ where
     Ok(bytes)
 }
 
-/// Name of the file that holds a document until it is complete.
+/// Name of the file that holds a document of a run until it is complete: as only one process at a time
+/// writes to a run, the next one finds what a crash left behind and overwrites it.
 pub(super) fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.tmp"))
+}
+
+/// The same beside any file, to which several processes may write at a time: no other's, and no longer
+/// where the file has the longest name that there is.
+fn own_temporary(path: &Path) -> PathBuf {
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    path.with_file_name(format!(".kvassay-{}-{number}.tmp", std::process::id()))
 }
 
 /// The folder that holds `path`.
@@ -62,10 +72,20 @@ pub(super) fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Replaces the file that `path` leads to; what is there and no file is written to.
+/// Replaces a file of a run.
 pub(super) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    replace_by(disk, path, temporary, bytes)
+}
+
+/// Replaces the file that `path` leads to; what is there and no file is written to.
+fn replace_by(
+    disk: &dyn Disk,
+    path: &Path,
+    temporary: fn(&Path) -> PathBuf,
+    bytes: &[u8],
+) -> Result<(), StoreError> {
     match Target::of(path)? {
-        Target::File(file) => replace_file(disk, &file, bytes),
+        Target::File(file) => replace_file(disk, &file, &temporary(&file), bytes),
         // Nothing to sync: what a pipe or a terminal takes is gone.
         Target::Stream => disk
             .open(path)
@@ -75,18 +95,22 @@ pub(super) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), 
 }
 
 /// Writes a temporary file in the same directory, syncs, renames, syncs the directory.
-fn replace_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let temporary = temporary(path);
+fn replace_file(
+    disk: &dyn Disk,
+    path: &Path,
+    temporary: &Path,
+    bytes: &[u8],
+) -> Result<(), StoreError> {
     let written = disk
-        .create(&temporary)
+        .create(temporary)
         .and_then(|mut file| write_synced(file.as_mut(), bytes));
     if let Err(source) = written {
-        // Best effort: a leftover is overwritten by the next write.
-        let _ = disk.remove(&temporary);
+        // Best effort.
+        let _ = disk.remove(temporary);
         return Err(StoreError::io(path, "write")(source));
     }
-    if let Err(error) = disk.rename(&temporary, path) {
-        let _ = disk.remove(&temporary);
+    if let Err(error) = disk.rename(temporary, path) {
+        let _ = disk.remove(temporary);
         return Err(StoreError::io(path, "rename into place")(error));
     }
     let dir = folder(path);
@@ -112,6 +136,25 @@ mod tests {
             source: CalibrationSource::Measured,
             layers: vec![LayerAbsmax { k, v: 0.1 }],
         }
+    }
+
+    /// Two that write to one file at a time each replace it by a whole one, whatever the length of its name.
+    #[test]
+    fn writers_of_one_file_do_not_meet() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("n".repeat(255));
+        let texts = ["a", "b", "c", "d"].map(|text| text.repeat(100_000));
+        std::thread::scope(|scope| {
+            for text in &texts {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        write_atomic(&path, text.as_bytes()).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(texts.contains(&fs::read_to_string(&path).unwrap()));
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
     }
 
     #[test]

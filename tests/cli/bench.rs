@@ -28,6 +28,29 @@ fn bench(shape: &Path, arguments: &[&str]) -> Command {
     kvassay
 }
 
+/// Attention is that of the first layer that attends, which is not the first of a model that begins with a
+/// recurrent state.
+#[test]
+fn attention_of_a_model_that_begins_with_a_recurrent_layer_is_measured() {
+    let shape = Path::new("fixtures/parity/qwen3_5/config.json");
+    let arguments = [
+        "--work",
+        "attention",
+        "--recipe",
+        "native",
+        "--recipe",
+        "SF",
+    ];
+    let mut command = bench(shape, &[&arguments[..], &["--format", "json"]].concat());
+    let assert = command.assert().code(0);
+    let document: Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+    let rows = document["measured"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        assert!(row["figure"].as_f64().unwrap() > 0.0, "{row}");
+    }
+}
+
 /// Every kind of work has a figure, a time and a share of a floor that bounds it; what a recipe
 /// changes is measured under each.
 #[test]

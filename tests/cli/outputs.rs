@@ -49,6 +49,26 @@ fn changed(world: &Synthetic, recipe: &str, name: &str, change: impl FnOnce(&mut
     fs::write(world.root().join(name), certificate.to_string()).unwrap();
 }
 
+/// Whoever stops reading, as `head` does, changes neither what is written elsewhere nor the exit code.
+#[test]
+fn a_reader_may_leave() {
+    let world = Synthetic::new();
+    for format in ["text", "json"] {
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("kvassay"));
+        command.current_dir(world.root());
+        command.args(["certify", "run", "--require", "both", "--format", format]);
+        command.args(["--write", "junit=report.xml"]);
+        command.stdout(std::process::Stdio::piped());
+        command.stderr(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((code(&output), text(&output.stderr)), (1, String::new()));
+        let written = fs::read_to_string(world.root().join("report.xml")).unwrap();
+        assert!(written.ends_with("</testsuites>\n"), "{written}");
+    }
+}
+
 #[test]
 fn each_format_on_stdout_and_in_files() {
     let world = Synthetic::new();

@@ -14,7 +14,7 @@ use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::Value;
 
-use crate::command::json;
+use crate::command::{in_tiny_world, json};
 use crate::tiny::{Tiny, files, outcome};
 
 #[test]
@@ -415,6 +415,32 @@ fn what_a_config_asks_and_nothing_applies_is_unsupported() {
     }
 }
 
+/// No panel fits, nor the calibration: nothing runs but the probe, and nothing is said to be needed.
+#[test]
+fn a_context_shorter_than_every_panel_is_unsupported() {
+    let tiny = Tiny::new();
+    let path = tiny.model().join("config.json");
+    let mut config: serde_json::Value = json(&path);
+    config["max_position_embeddings"] = 8.into();
+    fs::write(&path, config.to_string()).unwrap();
+    tiny.command("qualify")
+        .args(["AD", "--out", "run"])
+        .assert()
+        .code(3)
+        .stdout(contains("context of 8"));
+    let result = &json(&tiny.path("run/certificates/AD.json"))["objectives"]["preservation"];
+    assert_eq!(result["verdict"], "unsupported");
+    let (code, text, _) = in_tiny_world(&tiny, &["power", "--run", "run"]);
+    assert_eq!(code, 0);
+    assert!(
+        text.starts_with("AD: no rule was evaluated: preservation unsupported (panel_unsupported)"),
+        "{text}"
+    );
+    assert!(!text.contains("nothing is needed"), "{text}");
+    let verify = ["verify", "run/certificates/AD.json", "--run", "run"];
+    assert_eq!(in_tiny_world(&tiny, &verify).0, 0);
+}
+
 #[test]
 fn another_run_or_foreign_files_in_the_run_directory_are_refused() {
     let tiny = Tiny::new();
@@ -503,6 +529,12 @@ fn calibrate_writes_what_a_run_measures() {
             "--out tiny.json: found a file that is no calibration",
         ));
     assert_eq!(fs::read(tiny.protocol()).unwrap(), protocol);
+    // That of a run is its evidence.
+    tiny.command("calibrate")
+        .args(["--out", "run/calibration.json"])
+        .assert()
+        .code(2)
+        .stderr(contains("found a file of the run"));
 }
 
 /// Questions enough to be stopped in the midst of them.

@@ -2,12 +2,12 @@
 //! certificates, and names what was changed. Needs `python3`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::tiny::Tiny;
+use crate::tiny::{Tiny, protocol};
 
 /// The program on the run in `run`; `None`, and a line that says so, where there is no `python3`.
 fn recompute(run: &Path, recipes: &[&str]) -> Option<Output> {
@@ -56,6 +56,29 @@ fn tiny_run(recipes: &[&str]) -> Tiny {
         .output()
         .unwrap();
     tiny
+}
+
+/// The run that `import HARNESS` makes of the texts of a native and a candidate log.
+fn imported(
+    tiny: &Tiny,
+    name: &str,
+    harness: &str,
+    logs: &[String; 2],
+    options: &[&str],
+) -> PathBuf {
+    let paths = ["native", "candidate"].map(|arm| format!("{name}-{arm}"));
+    for (path, log) in paths.iter().zip(logs) {
+        fs::write(tiny.path(path), log).unwrap();
+    }
+    tiny.kvassay()
+        .args(["import", harness, "--out", name])
+        .args(["--native", &paths[0]])
+        .args(["--candidate", &paths[1]])
+        .arg("--protocol")
+        .args(options)
+        .output()
+        .unwrap();
+    tiny.path(name)
 }
 
 #[test]
@@ -149,4 +172,125 @@ fn incomplete_and_undeclared_recipes_are_recomputed_as_well() {
     let (code, stdout) = outcome(&output);
     assert_eq!(code, Some(0), "{stdout}");
     assert_eq!(stdout.lines().count(), 2, "{stdout}");
+}
+
+#[test]
+fn what_an_import_lacks_is_recomputed_as_well() {
+    let tiny = Tiny::new();
+    let lm_eval = |cases: &[u32]| -> String {
+        let line = |case: &u32| {
+            let doc = json!({"question": format!("Question {case}?")});
+            let sample = json!({"doc_id": case, "doc": doc, "target": "18", "resps": [["18"]],
+                                "exact_match": 1.0});
+            format!("{sample}\n")
+        };
+        cases.iter().map(line).collect()
+    };
+    // The second answer is empty, also where the harness failed on it.
+    let inspect = |status: &str, error: &Value| {
+        let sample = |id: u32, output: &str, error: &Value| {
+            json!({"id": id, "input": format!("Question {id}?"), "target": "18", "error": error,
+                   "output": {"completion": output}, "scores": {"match": {"value": "C"}}})
+        };
+        let samples = [sample(1, "18", &Value::Null), sample(2, "", error)];
+        json!({"status": status, "samples": samples}).to_string()
+    };
+    let csv = |rows: &str| format!("case,correct,error\n{rows}");
+    let whole = || inspect("success", &Value::Null);
+    let timeout = json!({"message": "timeout"});
+    let worlds = [
+        (
+            "missing",
+            "lm-eval",
+            [lm_eval(&[1, 2]), lm_eval(&[1])],
+            "missing_records",
+        ),
+        (
+            "ids",
+            "csv",
+            [csv("a,1,\nb,1,\n"), csv("a,1,\nc,1,\n")],
+            "missing_records",
+        ),
+        (
+            "ended",
+            "inspect",
+            [whole(), inspect("error", &Value::Null)],
+            "missing_records",
+        ),
+        (
+            "failed",
+            "inspect",
+            [whole(), inspect("success", &timeout)],
+            "errored_records",
+        ),
+        (
+            "twice",
+            "csv",
+            [csv("a,1,\nb,1,\n"), csv("a,1,\nb,,x\nb,,x\n")],
+            "duplicate_records",
+        ),
+    ];
+    for (name, harness, logs, reason) in worlds {
+        let run = imported(&tiny, name, harness, &logs, &["tiny.json"]);
+        let Some(output) = recompute(&run, &[]) else {
+            return;
+        };
+        let (code, stdout) = outcome(&output);
+        assert_eq!(code, Some(0), "{name}: {stdout}");
+
+        // Neither reason nor count is taken from the certificate.
+        let mut unparsed = Value::Null;
+        edit(&run.join("certificates/candidate.json"), |certificate| {
+            let incomplete = &mut certificate["objectives"]["aggregate"]["incomplete"];
+            assert_eq!(*incomplete, reason, "{name}");
+            *incomplete = json!("no_panel");
+            unparsed = std::mem::replace(&mut certificate["counts"]["unparsed"], json!(7));
+        });
+        let of_reason = format!("certificate has \"no_panel\", recomputed \"{reason}\"");
+        let expected = [
+            format!("objectives.aggregate.incomplete: {of_reason}"),
+            format!("counts.unparsed: certificate has 7, recomputed {unparsed}"),
+        ];
+        let output = recompute(&run, &[]).unwrap();
+        assert_eq!(differences(&output), expected, "{name}");
+    }
+}
+
+#[test]
+fn imports_of_one_control_of_too_many_cases_and_without_report_are_recomputed_as_well() {
+    let tiny = Tiny::new();
+    let mut several = protocol();
+    several["controls"] = json!(["first", "second"]);
+    fs::write(tiny.path("several.json"), several.to_string()).unwrap();
+    let shown = tiny
+        .kvassay()
+        .args(["protocol", "show", "tiny.json", "--format", "json"])
+        .output()
+        .unwrap();
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let digest = shown["sha256"].as_str().unwrap();
+    // One more than the protocol names, under its digest.
+    let rows: String = (0..5).map(|case| format!("{case},1,{digest}\n")).collect();
+    let log = format!("case,correct,protocol_sha256\n{rows}");
+    let logs = [log.clone(), log];
+    let agrees = |run: &Path, expected: &str| {
+        let certificate = fs::read(run.join("certificates/AF.json")).unwrap();
+        let certificate: Value = serde_json::from_slice(&certificate).unwrap();
+        let reason = &certificate["objectives"]["preservation"]["reason"];
+        assert_eq!(*reason, expected);
+        let Some(output) = recompute(run, &[]) else {
+            return;
+        };
+        let (code, stdout) = outcome(&output);
+        assert_eq!(code, Some(0), "{expected}: {stdout}");
+    };
+    let options = ["several.json", "--recipe", "AF", "--control", "second"];
+    let several = imported(&tiny, "several", "csv", &logs, &options);
+    agrees(&several, "post_hoc");
+    let options = ["tiny.json", "--recipe", "AF"];
+    let large = imported(&tiny, "large", "csv", &logs, &options);
+    agrees(&large, "panel_undeclared");
+    fs::remove_file(large.join("import.json")).unwrap();
+    tiny.kvassay().args(["certify", "large"]).output().unwrap();
+    agrees(&large, "post_hoc");
 }

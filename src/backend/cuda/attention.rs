@@ -103,18 +103,10 @@ impl Attention<'_> {
     ) -> Result<(), BackendError> {
         check(cache, layer, q, rows, out);
         let shape = cache.layer(layer);
-        let native = cache.native();
         let heads = q.width / shape.head_dim;
         let group = heads / shape.kv_heads;
-        let stored = cache.storages(layer).map(Class::from);
-        let functions = self.kernels.attention(AttentionKind {
-            head_dim: shape.head_dim,
-            native,
-            exact: q.operand.is_none(),
-            // A native layer's first tokens lie in its pages.
-            sink: cache.sink().tokens > 0 && stored != [Class::Native; 2],
-            stored,
-        })?;
+        let kind = kind(cache, layer, q.operand.is_none());
+        let functions = self.kernels.attention(kind)?;
         let blocks = Blocks {
             group,
             many: match (&functions.prompt, &functions.many) {
@@ -125,12 +117,7 @@ impl Attention<'_> {
             whole: functions.prompt.is_some(),
             window: shape.window,
         };
-        let many = blocks.many;
-        if group > many {
-            return Err(BackendError::Unsupported(format!(
-                "{group} query heads per key/value head, the cuda worker has at most {many}"
-            )));
-        }
+        check_group(group, blocks.many)?;
         let device = &self.kernels.device;
         let plan = device_rows.plan(device, blocks)?;
         let (spans, long) = (plan.plan.spans, plan.plan.long_rows.len());
@@ -142,7 +129,7 @@ impl Attention<'_> {
         let ([k, v], sink) = (cache.sides(layer), cache.sink());
         let to = out.written_for_products(q.operand)?;
         // Rounded ones serve as they are: the kernels round no other way.
-        let (q, q_format) = q.as_it_is(self.kernels, native.into())?;
+        let (q, q_format) = q.as_it_is(self.kernels, cache.native().into())?;
         let arguments = Arguments {
             q,
             out: to.pointer,
@@ -203,6 +190,42 @@ impl Attention<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether attention of `heads` query heads, of more than 16 bits where `exact`, would run over a layer of
+/// `cache`; compiles nothing.
+///
+/// # Errors
+/// What [`Attention::run`] would refuse.
+pub fn supports(
+    kernels: &Kernels,
+    (cache, layer): (&CudaCache, usize),
+    heads: usize,
+    exact: bool,
+) -> Result<(), BackendError> {
+    let largest = kernels.largest_group(kind(cache, layer, exact))?;
+    check_group(heads / cache.layer(layer).kv_heads, largest)
+}
+
+fn kind(cache: &CudaCache, layer: usize, exact: bool) -> AttentionKind {
+    let stored = cache.storages(layer).map(Class::from);
+    AttentionKind {
+        head_dim: cache.layer(layer).head_dim,
+        native: cache.native(),
+        exact,
+        // A native layer's first tokens lie in its pages.
+        sink: cache.sink().tokens > 0 && stored != [Class::Native; 2],
+        stored,
+    }
+}
+
+fn check_group(group: usize, largest: usize) -> Result<(), BackendError> {
+    if group <= largest {
+        return Ok(());
+    }
+    Err(BackendError::Unsupported(format!(
+        "{group} query heads per key/value head, the cuda worker has at most {largest}"
+    )))
 }
 
 fn check(cache: &CudaCache, layer: usize, q: &CudaTensor, rows: &[CacheRow], out: &CudaTensor) {

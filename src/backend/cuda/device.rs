@@ -14,7 +14,7 @@ use super::library::{self, Needed};
 pub use super::memory::Buffer;
 use super::recording;
 pub use crate::backend::ledger::{PURPOSES, Purpose};
-use crate::backend::{BackendError, Gauge, Ledger};
+use crate::backend::{BackendError, Gauge, Ledger, Meter};
 use crate::schema::SampleScope;
 
 /// Least compute capability: 16-bit matrix instructions on BF16, asynchronous copies.
@@ -127,6 +127,16 @@ impl Device {
     /// The memory of the whole GPU, for other threads.
     pub fn gauge(&self) -> Arc<dyn Gauge> {
         Arc::new(InUse(Arc::clone(&self.context)))
+    }
+
+    /// What is taken of it, now and from then on; `device` is how reports name it.
+    pub fn meter(&self, device: String) -> Meter {
+        Meter {
+            device,
+            total_bytes: self.memory().ok().map(|(_, total)| total as u64),
+            ledger: self.ledger(),
+            gauge: Some(self.gauge()),
+        }
     }
 
     pub(super) fn stream(&self) -> &CudaStream {

@@ -9,7 +9,7 @@ use cudarc::driver::CudaFunction;
 
 use super::attention::{AttentionFunctions, AttentionKind, AttentionUnit, Class};
 use super::compile::{self, Delivery, Unit};
-use super::device::{Device, Grid};
+use super::device::{Device, Grid, driver_version};
 use super::experts::ExpertFunctions;
 use super::parts::PARTS;
 use super::ptx;
@@ -28,6 +28,8 @@ pub enum Source {
 
 /// A binary or PTX, and where it comes from.
 type Delivered = Result<(Vec<u8>, Delivery), BackendError>;
+/// The same of every part.
+type Parts = Vec<(Vec<u8>, Delivery)>;
 
 impl Source {
     /// The binary or PTX of `unit` for a compute capability.
@@ -93,17 +95,16 @@ impl Kernels {
             Source::Compiler => expected.and_then(|expected| compile_ahead(device, expected)),
             Source::Embedded => None,
         };
-        let (source, delivered, refusal) = match deliver_parts(source, device.capability()) {
-            Ok(delivered) => (source, delivered, None),
-            Err(error) if source == Source::Embedded => return Err(error),
-            Err(refusal) => {
-                let embedded = deliver_parts(Source::Embedded, device.capability())?;
-                (Source::Embedded, embedded, Some(refusal))
-            }
-        };
+        let delivered = deliver_parts(source, device.capability());
+        let Start {
+            source,
+            parts,
+            refusal,
+            ahead,
+        } = Start::new(source, delivered, ahead, device.capability())?;
         let mut delivery = Delivery::Kept;
         let mut rows = HashMap::new();
-        for (part, (binary, from)) in PARTS.iter().zip(delivered) {
+        for (part, (binary, from)) in PARTS.iter().zip(parts) {
             // One part that was not kept makes the start a longer one.
             if from != Delivery::Kept {
                 delivery = from;
@@ -123,6 +124,17 @@ impl Kernels {
             experts: RefCell::default(),
             ahead: RefCell::new(ahead.into_iter().collect()),
         })
+    }
+
+    /// Who made them, in words, as far as bits may depend on it.
+    pub fn origin(&self) -> String {
+        let (who, version) = match self.source {
+            Source::Compiler => ("NVRTC", compile::version().map(|(version, _)| version)),
+            Source::Embedded => ("embedded PTX under CUDA", driver_version()),
+        };
+        // Both were asked before there were kernels.
+        let (major, minor) = version.unwrap_or_default();
+        format!("{who} {major}.{minor}")
     }
 
     /// A kernel by name.
@@ -165,6 +177,18 @@ impl Kernels {
         Ok(built)
     }
 
+    /// Most query heads per key/value head that attention of a kind takes; compiles nothing.
+    ///
+    /// # Errors
+    /// As [`AttentionUnit::new`] and [`ptx::embedded`]: what [`Kernels::attention`] would meet.
+    pub fn largest_group(&self, kind: AttentionKind) -> Result<usize, BackendError> {
+        let of = AttentionUnit::new(&self.device, self.source, kind)?;
+        if self.source == Source::Embedded {
+            ptx::embedded(&of.unit)?;
+        }
+        Ok(of.rows())
+    }
+
     /// Products of experts with weights of a 16-bit format.
     ///
     /// # Errors
@@ -202,11 +226,43 @@ impl Kernels {
     }
 }
 
-/// Binaries or PTX of every part, which are compiled side by side.
-fn deliver_parts(
+/// What kernels begin with.
+struct Start {
     source: Source,
-    capability: (i32, i32),
-) -> Result<Vec<(Vec<u8>, Delivery)>, BackendError> {
+    parts: Parts,
+    refusal: Option<BackendError>,
+    ahead: Option<Ahead>,
+}
+
+impl Start {
+    /// What was `delivered` from `source`, or embedded PTX where the compiler refused: nothing that is
+    /// being compiled ahead counts then, as it would be refused as well.
+    fn new(
+        source: Source,
+        delivered: Result<Parts, BackendError>,
+        ahead: Option<Ahead>,
+        capability: (i32, i32),
+    ) -> Result<Self, BackendError> {
+        match delivered {
+            Ok(parts) => Ok(Start {
+                source,
+                parts,
+                refusal: None,
+                ahead,
+            }),
+            Err(error) if source == Source::Embedded => Err(error),
+            Err(refusal) => Ok(Start {
+                source: Source::Embedded,
+                parts: deliver_parts(Source::Embedded, capability)?,
+                refusal: Some(refusal),
+                ahead: None,
+            }),
+        }
+    }
+}
+
+/// Binaries or PTX of every part, which are compiled side by side.
+fn deliver_parts(source: Source, capability: (i32, i32)) -> Result<Parts, BackendError> {
     let deliver = |part| source.deliver(capability, &Unit::part(part));
     std::thread::scope(|scope| {
         let threads = PARTS.iter().map(|part| scope.spawn(move || deliver(part)));
@@ -242,5 +298,36 @@ impl Ahead {
         let (capability, own) = (device.capability(), unit.clone());
         let binary = std::thread::spawn(move || Source::Compiler.deliver(capability, &own));
         Ahead { unit, binary }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Attention that a model is expected to need was asked of the compiler that then refused: it has to
+    /// come from the binary like everything else.
+    #[test]
+    fn nothing_waits_for_a_compiler_that_refused() {
+        let refuse = |what: &str| BackendError::Device(format!("libnvrtc {what}"));
+        let ahead = Ahead {
+            unit: Unit::part(&PARTS[0]),
+            binary: std::thread::spawn(move || Err(refuse("is missing"))),
+        };
+        let start = Start::new(
+            Source::Compiler,
+            Err(refuse("refused")),
+            Some(ahead),
+            (8, 9),
+        );
+        let start = start.unwrap();
+        assert_eq!(start.source, Source::Embedded);
+        assert!(start.ahead.is_none());
+        assert!(start.refusal.unwrap().to_string().contains("refused"));
+        assert_eq!(start.parts.len(), PARTS.len());
+        let embedded = |(_, from): &(Vec<u8>, Delivery)| *from == Delivery::Embedded;
+        assert!(start.parts.iter().all(embedded));
+        let own = Start::new(Source::Embedded, Err(refuse("damaged")), None, (8, 9));
+        assert!(own.is_err());
     }
 }

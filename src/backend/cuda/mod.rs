@@ -39,8 +39,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::storage::{self, Side};
-use super::{BackendError, StoredParts, TensorData};
-use attention::Partials;
+use super::{BackendError, CacheRow, StoredParts, TensorData};
+use attention::{Attention, Partials};
 pub use cache::{CudaCache, LARGEST_HEAD_DIM, has_head_dim};
 pub use device::Purpose;
 use device::{Buffer, Device, PURPOSES, launch};
@@ -146,6 +146,32 @@ impl CudaBackend {
     /// How many passes were started from recorded graphs.
     pub fn recorded_passes(&self) -> u64 {
         self.recordings.started()
+    }
+
+    /// What bits may depend on beside the device: who computes products, and who made the kernels.
+    fn arithmetic_and_origin(&self) -> String {
+        format!(
+            "products, heads and gates in the weights' type with f32 sums, all else f32; products by {}, \
+             kernels by {}",
+            self.products.origin(),
+            self.kernels.origin()
+        )
+    }
+
+    /// See [`super::Backend::attend`].
+    fn start_attention(
+        &self,
+        (cache, layer): (&CudaCache, usize),
+        q: &CudaTensor,
+        rows: &[CacheRow],
+        out: &mut CudaTensor,
+    ) -> Result<(), BackendError> {
+        let device_rows = self.kept.rows(&self.kernels.device, rows)?;
+        let attention = Attention {
+            kernels: &self.kernels,
+            partials: &self.partials,
+        };
+        attention.run(cache, layer, q, (rows, &device_rows), out)
     }
 
     /// Reports the first number that could not be stored since the last call.

@@ -1,13 +1,12 @@
 //! The operations of the trait: arguments checked, kernels started.
 
-use super::attention::Attention;
 use super::cache::{CacheRoom, CudaCache};
 use super::device::Purpose;
 use super::experts::CudaRoutes;
 use super::product::Finish;
 use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, of_one_type};
-use super::{CudaBackend, readout};
+use super::{CudaBackend, attention, readout};
 use crate::backend::{
     Activation, Backend, BackendError, CacheLayout, CacheLimit, CacheRow, DeltaRule, Destination,
     ExpertParts, ExpertWeights, GateProjection, HeadProjection, LayerPass, Meter, RotaryTable,
@@ -28,17 +27,11 @@ impl Backend for CudaBackend {
     }
 
     fn arithmetic(&self) -> String {
-        "products, heads and gates in the weights' type with f32 sums, all else f32".into()
+        self.arithmetic_and_origin()
     }
 
     fn meter(&self) -> Meter {
-        let device = &self.kernels.device;
-        Meter {
-            device: self.device(),
-            total_bytes: device.memory().ok().map(|(_, total)| total as u64),
-            ledger: device.ledger(),
-            gauge: Some(device.gauge()),
-        }
+        self.kernels.device.meter(self.device())
     }
 
     fn weight(
@@ -269,12 +262,17 @@ impl Backend for CudaBackend {
         rows: &[CacheRow],
         out: &mut CudaTensor,
     ) -> Result<(), BackendError> {
-        let device_rows = self.kept.rows(&self.kernels.device, rows)?;
-        let attention = Attention {
-            kernels: &self.kernels,
-            partials: &self.partials,
-        };
-        attention.run(cache, layer, q, (rows, &device_rows), out)
+        self.start_attention((cache, layer), q, rows, out)
+    }
+
+    fn check_attention(
+        &self,
+        cache: &CudaCache,
+        layer: usize,
+        (heads, weight): (usize, &CudaWeight),
+    ) -> Result<(), BackendError> {
+        let exact = weight.format.half().is_none();
+        attention::supports(&self.kernels, (cache, layer), heads, exact)
     }
 
     fn project_heads(

@@ -99,6 +99,7 @@ struct ProductArguments {
 pub struct Products {
     kernels: Rc<Kernels>,
     library: Option<Library>,
+    origin: String,
     plans: RefCell<HashMap<Shape, Rc<Plan>>>,
     /// Most bytes that finding a plan takes, over the weights so far.
     trial_bytes: Cell<usize>,
@@ -111,14 +112,18 @@ impl Products {
     /// # Errors
     /// [`BackendError::Device`] where the device fails.
     pub fn new(kernels: &Rc<Kernels>) -> Result<Self, BackendError> {
-        let library = match lt::version() {
-            Ok(_) => Some(Library::new(&kernels.device)?),
+        let (library, origin) = match lt::version() {
+            Ok((version, _)) => {
+                let library = Library::new(&kernels.device)?;
+                (Some(library), format!("cuBLASLt {version}"))
+            }
             // Slower, and no less right.
-            Err(_) => None,
+            Err(_) => (None, "own kernels".to_owned()),
         };
         Ok(Products {
             kernels: Rc::clone(kernels),
             library,
+            origin,
             plans: RefCell::default(),
             trial_bytes: Cell::new(0),
             problems: RefCell::default(),
@@ -179,6 +184,11 @@ impl Products {
             }
             _ => self.start_own(shape, operands, x.rows),
         }
+    }
+
+    /// Who computes them, in words.
+    pub fn origin(&self) -> &str {
+        &self.origin
     }
 
     /// Hears of a weight that will be multiplied.

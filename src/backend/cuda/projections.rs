@@ -69,6 +69,9 @@ fn split_blocks(rows: usize, heads: usize) -> (u32, i32) {
     (blocks(rows * parts, 1), int(parts))
 }
 
+/// Rows that a key of a number that cannot be stored has bits for: see `what_broke`.
+const MOST_ROWS: usize = 1 << 17;
+
 /// Elements that a block of the gate takes of a row.
 const GATE_PART: usize = 2048;
 
@@ -83,6 +86,12 @@ impl CudaBackend {
         [k, v]: [u64; 2],
         turned: usize,
     ) -> Result<StoreArguments, BackendError> {
+        if rows.len() > MOST_ROWS {
+            return Err(BackendError::Unsupported(format!(
+                "a pass of {} rows, the cuda worker takes at most {MOST_ROWS}",
+                rows.len()
+            )));
+        }
         cache.reserve(&self.kernels, layer..layer + 1, rows)?;
         let shape = cache.layer(layer);
         let places = self.kept.rows(&self.kernels.device, rows)?;

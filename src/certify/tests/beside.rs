@@ -80,7 +80,7 @@ fn identical_likelihoods_and_small_sizes_have_caveats() {
     let found = certificate(&evidence, "AD");
     for expected in [
         "At 32 cases gross_loss on math cannot pass, even with nothing lost",
-        "At 32 cases net_change on math cannot pass",
+        "At 32 cases net_change on math does not pass with nothing lost and nothing gained",
         "nll-8k rests on 8 documents",
         "nll on nll-1k against native has no sampling variation",
         "docs/statistics.md",

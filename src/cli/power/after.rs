@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::certify::{POWERS, outlook};
+use crate::report::verdict_and_reason;
 use crate::schema::{Certificate, ObjectiveName, RuleOutlook, RuleResult, Verdict};
 use crate::stats::MAX_PAIRS_SOUGHT;
 use crate::store::RunDir;
@@ -38,6 +39,9 @@ struct Entry {
     recipe: String,
     objectives: Vec<Objective>,
     rules: Vec<Rule>,
+    /// Whether any rule was evaluated, passed or not.
+    #[serde(skip)]
+    is_evaluated: bool,
 }
 
 #[derive(Serialize)]
@@ -45,6 +49,8 @@ struct Objective {
     objective: &'static str,
     verdict: Verdict,
     reason: Option<String>,
+    #[serde(skip)]
+    in_words: String,
 }
 
 /// A rule that did not pass, with its figures.
@@ -118,12 +124,16 @@ fn entry(certificate: &Certificate) -> Entry {
             objective: name.name(),
             verdict: result.verdict,
             reason: result.reason.clone(),
+            in_words: verdict_and_reason(result),
         }
     };
     Entry {
         recipe: certificate.recipe.name.clone(),
         objectives: names.iter().map(objective).collect(),
         rules,
+        is_evaluated: names
+            .iter()
+            .any(|&name| !certificate.objectives.get(name).rules.is_empty()),
     }
 }
 
@@ -158,11 +168,19 @@ impl Document {
 }
 
 fn write_text(out: &mut dyn Write, document: &Document) -> std::io::Result<()> {
+    for entry in document.certificates.iter().filter(|it| !it.is_evaluated) {
+        let of = |it: &Objective| format!("{} {}", it.objective, it.in_words);
+        let objectives: Vec<String> = entry.objectives.iter().map(of).collect();
+        let objectives = objectives.join(", ");
+        writeln!(out, "{}: no rule was evaluated: {objectives}", entry.recipe)?;
+    }
     if document.rules().next().is_none() {
-        writeln!(
-            out,
-            "every rule that could be evaluated passed: nothing is needed"
-        )?;
+        if document.certificates.iter().any(|entry| entry.is_evaluated) {
+            writeln!(
+                out,
+                "every rule that could be evaluated passed: nothing is needed"
+            )?;
+        }
     } else {
         let [low, high] = POWERS.map(|power| format!("needed {power}"));
         let header = [

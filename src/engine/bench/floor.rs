@@ -83,6 +83,8 @@ impl Cost {
 #[derive(Clone, Debug)]
 pub struct Costs {
     layers: Vec<LayerConfig>,
+    /// The first layer that attends.
+    attending: usize,
     hidden: f64,
     /// Elements of the MLP of a layer that has one.
     mlp: f64,
@@ -99,6 +101,7 @@ impl Costs {
         let head = hidden * config.vocab_size as f64;
         Costs {
             layers: config.layers.clone(),
+            attending: config.first_attention(),
             hidden,
             mlp: 3.0 * hidden * config.intermediate_size as f64,
             head,
@@ -170,22 +173,16 @@ impl Costs {
         (layer.kv_heads as u64 * (bytes[0] + bytes[1])) as f64
     }
 
-    /// Bytes that rows at these positions read of the first layer's cache under a recipe.
-    pub fn first_layer(&self, recipe: &Recipe, rows: &[CacheRow]) -> f64 {
-        let Some(layer) = self.layers.first() else {
-            return 0.0;
-        };
+    /// Attention of the first layer that attends, over rows at these positions under a recipe: bytes that
+    /// they read of its cache, and operations.
+    pub fn attention(&self, recipe: &Recipe, rows: &[CacheRow]) -> Cost {
+        let layer = &self.layers[self.attending];
         let looked_at = rows.iter().map(|row| visible(layer, row.position));
-        self.token_bytes(recipe, 0) * looked_at.sum::<f64>()
-    }
-
-    /// Operations of attention in the first layer over rows at these positions.
-    pub fn attention(&self, rows: &[CacheRow]) -> f64 {
-        let Some(layer) = self.layers.first() else {
-            return 0.0;
-        };
-        let looked_at = rows.iter().map(|row| visible(layer, row.position));
-        attention(layer) * looked_at.sum::<f64>()
+        let looked_at = looked_at.sum::<f64>();
+        Cost {
+            bytes: self.token_bytes(recipe, self.attending) * looked_at,
+            operations: attention(layer) * looked_at,
+        }
     }
 
     /// One sequence from position 0 on: `prompt` tokens, the logits of the last `wanted` of which
@@ -278,7 +275,9 @@ mod tests {
         let rows: Vec<CacheRow> = (0..100)
             .map(|position| CacheRow { slot: 0, position })
             .collect();
-        assert_eq!(costs.attention(&rows), 4.0 * 4096.0 * 5050.0);
+        let attention = costs.attention(&native, &rows);
+        assert_eq!(attention.operations, 4.0 * 4096.0 * 5050.0);
+        assert_eq!(attention.bytes, 4096.0 * 5050.0);
     }
 
     /// A row goes through some experts; rows together read what any of them goes through.

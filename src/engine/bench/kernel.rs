@@ -6,7 +6,6 @@ use crate::model::{NoiseWeights, WeightSource};
 use crate::recipe::{NativeDtype, Recipe};
 use crate::schema::LayerAbsmax;
 
-use super::floor::Cost;
 use super::{Bench, BenchError, Measured, Work};
 
 /// Repetitions of the product.
@@ -74,9 +73,8 @@ impl<B: Timed> Bench<B> {
             skip_layers: Vec::new(),
             ..recipe.clone()
         };
-        let Some(layer) = config.layers.first() else {
-            unreachable!("a decoder has layers")
-        };
+        let first = config.first_attention();
+        let layer = &config.layers[first];
         let layout = CacheLayout {
             layers: vec![layer.cache_layer(); LAYERS],
             native,
@@ -84,7 +82,7 @@ impl<B: Timed> Bench<B> {
             slot_tokens: tokens,
             pass_tokens: tokens,
             recipe: applied.clone(),
-            absmax: absmax.map(|absmax| vec![absmax[0]; LAYERS]),
+            absmax: absmax.map(|absmax| vec![absmax[first]; LAYERS]),
         };
         let mut cache = backend.cache(&layout)?;
         let width = layer.kv_width();
@@ -115,17 +113,13 @@ impl<B: Timed> Bench<B> {
         }
         backend.settle()?;
         let seconds = median(times.split_off(1)) / STARTS as f64;
-        let bytes = self.costs.first_layer(&applied, &last);
-        let cost = Cost {
-            bytes,
-            operations: self.costs.attention(&last),
-        };
+        let cost = self.costs.attention(&applied, &last);
         Ok(Measured {
             work: Work::Attention.name(),
             recipe: Some(recipe.name.clone()),
             what: format!("attention of one layer, {slots} sequences of {tokens} tokens"),
             seconds,
-            figure: bytes / seconds / 1e9,
+            figure: cost.bytes / seconds / 1e9,
             unit: "GB/s",
             floor: Some(cost.floor(self.rates)),
         })

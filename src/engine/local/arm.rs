@@ -123,7 +123,8 @@ pub(in crate::engine) fn check_recipe(
         .map_err(|e| EngineError::Unsupported(format!("recipe {}: {e}", recipe.name)))
 }
 
-/// Asks the backend whether it would build a cache for `recipe`, on a very small one.
+/// Asks the backend whether it would build a cache for `recipe`, on a very small one, and attend to what
+/// that stores.
 pub(super) fn try_recipe<B: Backend>(
     decoder: &Decoder<B>,
     recipe: &Recipe,
@@ -137,5 +138,6 @@ pub(super) fn try_recipe<B: Backend>(
         prefill_chunk: 1,
     };
     let mut arm = Arm::new(decoder, recipe.clone(), absmax, layout)?;
-    arm.cache_for(decoder, 1).map(|_| ())
+    let (cache, _) = arm.cache_for(decoder, 1)?;
+    decoder.check_attention(cache).map_err(engine_error)
 }

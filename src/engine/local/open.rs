@@ -29,12 +29,8 @@ const STATE_PART: usize = 4;
 
 /// A weight of attention that every family has, and whose element type its queries have too.
 fn attention_weight(config: &ModelConfig) -> String {
-    let mut layers = config.layers.iter();
-    let first = layers.position(|layer| layer.recurrent.is_none());
-    format!(
-        "model.layers.{}.self_attn.o_proj.weight",
-        first.unwrap_or(0)
-    )
+    let first = config.first_attention();
+    format!("model.layers.{first}.self_attn.o_proj.weight")
 }
 
 /// Numbers of sequences side by side that have room for their recurrent states in a part of `free` bytes,

@@ -106,15 +106,14 @@ fn aa(certificate: &Certificate) -> String {
     if aa.records == 0 {
         return "Native was run a second time, but nothing was compared.".to_owned();
     }
+    let records = count(aa.records);
     let bits = match aa.identical_bits {
-        true => "identical bits",
-        false => "bits that differ",
+        true => format!("identical bits in {records} records"),
+        false => format!("bits differ, {records} records compared"),
     };
     format!(
-        "Native against native: {} lost, {} gained, {bits} in {} records.",
-        aa.lost,
-        aa.gained,
-        count(aa.records)
+        "Native against native: {} lost, {} gained, {bits}.",
+        aa.lost, aa.gained
     )
 }
 

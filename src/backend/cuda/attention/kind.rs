@@ -154,6 +154,11 @@ impl AttentionUnit {
             hopper,
         })
     }
+
+    /// Query rows of the largest blocks that are sure to run.
+    pub fn rows(&self) -> usize {
+        self.tiles.many.map_or(WARP_ROWS, Many::rows)
+    }
 }
 
 impl AttentionFunctions {

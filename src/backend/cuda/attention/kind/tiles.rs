@@ -262,6 +262,29 @@ mod tests {
         assert!(Tiles::new(groups, AMPERE).is_some());
     }
 
+    /// What `docs/recipes.md` says of heads of 512 elements in the smallest blocks.
+    #[test]
+    fn wide_heads_fit_small_blocks_without_groups_and_sinks() {
+        let classes = [
+            Class::Native,
+            Class::Float8,
+            Class::Integer8,
+            Class::Integer4,
+            Class::Integer4Wide,
+        ];
+        for stored in classes.iter().flat_map(|&k| classes.map(|v| [k, v])) {
+            let plain = kind(512, false, stored);
+            let is_grouped = stored.iter().any(|class| class.is_grouped());
+            assert_eq!(Tiles::new(plain, ADA).is_some(), !is_grouped, "{stored:?}");
+            let sink = AttentionKind {
+                sink: true,
+                ..plain
+            };
+            let is_native = stored == [Class::Native; 2];
+            assert_eq!(Tiles::new(sink, ADA).is_some(), is_native, "{stored:?}");
+        }
+    }
+
     #[test]
     fn what_is_embedded_serves_every_block() {
         for head_dim in [64, 96, 128, 256, 512] {
