@@ -2,8 +2,10 @@
 
 use std::io::{self, Write};
 
+use crate::schema::Certificate;
+
 use super::check::{Status, against_sentences, checks, headline};
-use super::notes::degraded_endpoints;
+use super::notes::{aa, degraded_endpoints};
 use super::outlook::outlooks;
 use super::summary::Summary;
 
@@ -131,10 +133,16 @@ fn annotations(summary: &Summary<'_>) -> Vec<Annotation> {
         let message = against_sentences(against).join("\n");
         all.push(Annotation::new(level, title, message));
     }
+    let mut head = headline(summary);
+    let certificates = summary.certificates;
+    let is_noisy = |it: &Certificate| it.aa.as_ref().is_some_and(|aa| !aa.identical_bits);
+    if certificates.iter().any(is_noisy) {
+        head = format!("{head}\n{}", aa(certificates));
+    }
     // First of its level, so that it is never among those that are left out.
     all.insert(
         0,
-        Annotation::new(Level::Notice, "kvassay".to_owned(), headline(summary)),
+        Annotation::new(Level::Notice, "kvassay".to_owned(), head),
     );
     all
 }

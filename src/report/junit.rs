@@ -7,7 +7,7 @@ use crate::schema::{Certificate, ObjectiveName};
 
 use super::check::{Check, Status, against_sentences, change_status, change_words, checks};
 use super::figure::{OBJECTIVES, place};
-use super::notes::degraded_endpoints;
+use super::notes::{aa, degraded_endpoints};
 use super::outlook::outlooks;
 use super::summary::Summary;
 use super::xml::Document;
@@ -162,6 +162,7 @@ fn properties(certificate: &Certificate) -> Vec<(&'static str, String)> {
             "worker",
             format!("{}: {}, {}", worker.kind, worker.device, worker.arithmetic),
         ),
+        ("aa", aa(std::slice::from_ref(certificate))),
         ("tool.version", certificate.tool.version.clone()),
         ("tool.source_sha256", certificate.tool.source_sha256.clone()),
     ]

@@ -32,7 +32,7 @@ pub(super) fn notes(summary: &Summary<'_>) -> Vec<String> {
 /// What candidates were compared with, and how their answers came about.
 pub(super) fn background(summary: &Summary<'_>) -> Vec<String> {
     let mut notes = controls(summary);
-    notes.push(aa(summary));
+    notes.push(aa(summary.certificates));
     notes.extend(servers::notes(summary));
     notes.extend(answers(summary));
     notes
@@ -90,9 +90,9 @@ fn control_correct(summary: &Summary<'_>, control: &str) -> String {
     counts.join(", ")
 }
 
-fn aa(summary: &Summary<'_>) -> String {
-    let aa = summary
-        .certificates
+/// What the second run of native gave, which certificates of one run have in common.
+pub(super) fn aa(certificates: &[Certificate]) -> String {
+    let aa = certificates
         .iter()
         .find_map(|certificate| certificate.aa.as_ref());
     let Some(aa) = aa else {

@@ -120,6 +120,24 @@ fn annotations_for_github() {
     ));
 }
 
+/// Beside verdicts that a worker's own noise may reach, its noise stands in every form.
+#[test]
+fn noise_of_the_worker_is_told_in_every_form() {
+    let mut all = certificates();
+    let noise = AaResult {
+        lost: 3,
+        gained: 2,
+        records: 1847,
+        identical_bits: false,
+    };
+    all.iter_mut().for_each(|it| it.aa = Some(noise.clone()));
+    for sink in [write_junit as Sink, write_annotations, markdown] {
+        let text = written(&all, &REQUIRED, &[], sink);
+        let expected = "A/A (native against native): 3 lost, 2 gained, bits differ";
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
 #[test]
 fn text_names_what_a_baseline_lost() {
     let sink: Sink = |summary, out| write_text(summary, 1000, false, out);
