@@ -157,10 +157,19 @@ impl Asker {
         set("seed", json!(self.seed));
         set("n", json!(1));
         set("stream", json!(false));
-        if matches!(self.identity.engine.as_str(), "vllm" | "sglang") {
-            // Their default is what the model's generation_config.json says.
-            set("repetition_penalty", json!(1));
-        }
+        // Their defaults are what the model's generation_config.json, its GGUF file or the command line says.
+        match self.identity.engine.as_str() {
+            "vllm" | "sglang" | "tensorrt-llm" => set("repetition_penalty", json!(1)),
+            "llama.cpp" => {
+                set("repeat_penalty", json!(1));
+                set("dry_multiplier", json!(0));
+                set("xtc_probability", json!(0));
+                set("mirostat", json!(0));
+                // Without it in the chain, a temperature of 0 would not count.
+                set("samplers", json!(["temperature"]))
+            }
+            _ => None,
+        };
         body
     }
 
@@ -321,17 +330,26 @@ impl Asker {
         let url = self.url.own("/tokenize");
         match self.client.post(&url, &body, &mut |_| {}).await {
             Ok(reply) => Ok(reply::tokens(&reply).ok()),
-            Err(error) if error.is_refusal() => Ok(None),
+            // A gateway may let `/v1` through alone; who answers nobody fails at what is asked next.
+            Err(error) if error.is_refusal() || matches!(error, CallError::Server(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Whether a server's text of a token is `piece`, ours. Parts of a character cannot be compared, and
-/// a space in front may be left out of a token by itself.
+/// Whether a server's text of a token is `piece`, ours. Parts of a character cannot be compared, unless
+/// they come as a character for each byte (SGLang); a space in front may be left out of a token by itself.
 fn is_piece(piece: &str, text: &str) -> bool {
     let is_part = |text: &str| text.contains('\u{fffd}') || text.starts_with("bytes:");
-    piece.trim_start() == text.trim_start() || is_part(piece) && is_part(text)
+    let alike = |text: &str| piece.trim_start() == text.trim_start();
+    alike(text) || is_part(piece) && (is_part(text) || of_bytes(text).is_some_and(|it| alike(&it)))
+}
+
+/// The text of the bytes that characters below U+0100 stand for; `None` where there are others.
+fn of_bytes(text: &str) -> Option<String> {
+    let bytes = text.chars().map(|c| u8::try_from(u32::from(c)).ok());
+    let bytes: Option<Vec<u8>> = bytes.collect();
+    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
@@ -342,6 +360,9 @@ mod tests {
     fn texts_of_tokens_agree_up_to_what_cannot_be_seen() {
         assert!(is_piece("Hello", " Hello") && is_piece(" a", " a"));
         assert!(is_piece("\u{fffd}", "bytes:\\xe2") && is_piece("", ""));
+        // Bytes f0 9f behind a blank, and 80 by itself; other bytes are another token.
+        assert!(is_piece(" \u{fffd}", " \u{f0}\u{9f}") && is_piece("\u{fffd}", "\u{80}"));
+        assert!(!is_piece("\u{fffd}", "\u{80}\u{80}") && !is_piece("\u{fffd}", "\u{e9}l\u{3b1}"));
         assert!(!is_piece("Hello", "hello") && !is_piece("a", "\u{fffd}"));
         assert!(!is_piece("a", "ab") && !is_piece("\u{fffd}", "a"));
     }

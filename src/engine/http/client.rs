@@ -13,7 +13,7 @@ use crate::engine::FailedAttempt;
 use super::address::ServerUrl;
 pub(super) use super::call_error::CallError;
 use super::key::ApiKey;
-use super::retry::{RetryPolicy, is_retryable, retry_after};
+use super::retry::{RetryPolicy, is_busy, is_retryable, retry_after};
 
 /// Largest reply that is read, in bytes. The log-probabilities of 8,192 tokens take about one.
 pub const REPLY_LIMIT: usize = 8 << 20;
@@ -144,7 +144,8 @@ impl Client {
         let get = self.call(Method::GET, url, None, REPLY_LIMIT, &mut note);
         match get.await {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(_) if status.is_some() => Ok(None),
+            // A server that is starting or overloaded may have what it does not give now.
+            Err(_) if status.is_some_and(|status| !is_busy(status)) => Ok(None),
             Err(error) => Err(error),
         }
     }

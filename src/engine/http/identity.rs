@@ -46,31 +46,48 @@ pub(super) async fn ask(
 ) -> Result<Found, IdentityError> {
     let models_url = url.openai("/models");
     let models = client.get(&models_url).await?;
-    let (model, listed_context) = choose(&models_url, &models, wanted)?;
+    let Listed {
+        model,
+        context,
+        engine,
+    } = choose(&models_url, &models, wanted)?;
     let mut found = Found {
         identity: ServerIdentity {
             url: url.to_string(),
             engine: "unknown".to_owned(),
             version: None,
             model,
-            context: listed_context,
+            context,
             cache: None,
         },
         slots: None,
         process_start: None,
     };
-    if let Some(props) = client.get_optional(&url.own("/props")).await? {
+    let props_url = url.own("/props");
+    if let Some(mut props) = client.get_optional(&props_url).await? {
+        // A router tells nothing of a model that is not named.
+        if word(&props, "role").as_deref() == Some("router")
+            && let Some(url) = asking(&props_url, "model", &found.identity.model)
+            && let Some(own) = client.get_optional(&url).await?
+        {
+            props = own;
+        }
         llama(&props, &mut found);
     }
     if found.identity.engine == "unknown"
         && let Some(metrics) = client.get_text(&url.own("/metrics")).await?
     {
         self::metrics(&metrics, &mut found);
-        if found.identity.engine == "vllm"
-            && let Some(version) = client.get_optional(&url.own("/version")).await?
-        {
-            found.identity.version = word(&version, "version");
-        }
+    }
+    if found.identity.engine == "unknown"
+        && let Some(engine) = engine
+    {
+        found.identity.engine = engine.to_owned();
+    }
+    if found.identity.engine == "vllm"
+        && let Some(version) = client.get_optional(&url.own("/version")).await?
+    {
+        found.identity.version = word(&version, "version");
     }
     if found.identity.engine == "unknown" || found.identity.engine == "sglang" {
         for path in ["/server_info", "/get_server_info"] {
@@ -84,12 +101,33 @@ pub(super) async fn ask(
     Ok(found)
 }
 
-/// The served model and its context.
-fn choose(
-    url: &str,
-    models: &Value,
-    wanted: Option<&str>,
-) -> Result<(String, Option<u32>), IdentityError> {
+/// `url?name=value`.
+fn asking(url: &str, name: &str, value: &str) -> Option<String> {
+    let url = reqwest::Url::parse_with_params(url, [(name, value)]).ok()?;
+    Some(url.into())
+}
+
+/// What a list of models says of the served one.
+#[derive(Debug, PartialEq)]
+struct Listed {
+    model: String,
+    context: Option<u32>,
+    /// Engine, by who owns the model: the least sign of all, which a proxy may hide or copy.
+    engine: Option<&'static str>,
+}
+
+fn engine_of(owner: &str) -> Option<&'static str> {
+    match owner {
+        "vllm" => Some("vllm"),
+        "sglang" => Some("sglang"),
+        "llamacpp" => Some("llama.cpp"),
+        "tensorrt_llm" => Some("tensorrt-llm"),
+        _ => None,
+    }
+}
+
+/// The served model.
+fn choose(url: &str, models: &Value, wanted: Option<&str>) -> Result<Listed, IdentityError> {
     let listed = models.get("data").and_then(Value::as_array);
     let Some(listed) = listed else {
         let what = format!("{url}: data: found no list, expected the served models");
@@ -119,11 +157,14 @@ fn choose(
             "{url}: found {served}, expected {expected}"
         )));
     };
-    let context = listed
-        .iter()
-        .find(|entry| text(entry, "id").as_ref() == Some(&ids[at]))
-        .and_then(|entry| count(entry, "max_model_len"));
-    Ok((ids[at].clone(), context))
+    let mut listed = listed.iter();
+    let entry = listed.find(|entry| text(entry, "id").as_ref() == Some(&ids[at]));
+    let owner = entry.and_then(|entry| text(entry, "owned_by"));
+    Ok(Listed {
+        model: ids[at].clone(),
+        context: entry.and_then(|entry| count(entry, "max_model_len")),
+        engine: owner.as_deref().and_then(engine_of),
+    })
 }
 
 /// llama.cpp's `/props`. Upstream does not tell its cache types; forks do.
@@ -137,7 +178,8 @@ fn llama(props: &Value, found: &mut Found) {
     let identity = &mut found.identity;
     identity.engine = "llama.cpp".to_owned();
     identity.version = Some(build);
-    identity.context = count(settings, "n_ctx").or(identity.context);
+    let context = count(settings, "n_ctx").filter(|&tokens| tokens > 0);
+    identity.context = context.or(identity.context);
     found.slots = count(props, "total_slots");
     let of = |names: [&str; 2]| names.iter().find_map(|name| word(props, name));
     if let (Some(k), Some(v)) = (
@@ -260,10 +302,19 @@ mod tests {
 
     #[test]
     fn the_only_model_or_the_named_one() {
-        let models = json!({"data": [{"id": "a", "max_model_len": 4096}, {"id": "b"}]});
+        let models = json!({"data": [{"id": "a", "max_model_len": 4096},
+                                     {"id": "b", "owned_by": "tensorrt_llm"}]});
         let chosen = |wanted| choose("URL", &models, wanted);
-        assert_eq!(chosen(Some("a")), Ok(("a".to_owned(), Some(4096))));
-        assert_eq!(chosen(Some("b")), Ok(("b".to_owned(), None)));
+        let listed = |model: &str, context, engine| Listed {
+            model: model.to_owned(),
+            context,
+            engine,
+        };
+        assert_eq!(chosen(Some("a")), Ok(listed("a", Some(4096), None)));
+        assert_eq!(
+            chosen(Some("b")),
+            Ok(listed("b", None, Some("tensorrt-llm")))
+        );
         for wanted in [None, Some("c")] {
             let error = chosen(wanted).unwrap_err();
             let IdentityError::Model(text) = error else {
@@ -316,5 +367,14 @@ mod tests {
         assert_eq!(found.identity.engine, "llama.cpp");
         assert_eq!((found.identity.context, found.slots), (Some(2048), Some(4)));
         assert_eq!(found.identity.cache, None);
+
+        // A router that loads models when they are asked for.
+        let mut found = nobody();
+        let props = json!({"build_info": "b1", "role": "router",
+                           "default_generation_settings": {"n_ctx": 0}});
+        llama(&props, &mut found);
+        assert_eq!(found.identity.context, Some(9));
+        let url = asking("http://h/props", "model", "a/b c&d");
+        assert_eq!(url.as_deref(), Some("http://h/props?model=a%2Fb+c%26d"));
     }
 }

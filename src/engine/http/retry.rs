@@ -46,6 +46,11 @@ pub(super) fn is_retryable(status: u16) -> bool {
     status == 429 || (500..600).contains(&status) && status != 501 && status != 505
 }
 
+/// Whether it says that the server, or who stands before it, cannot answer now: not that it has nothing there.
+pub(super) fn is_busy(status: u16) -> bool {
+    matches!(status, 429 | 502..=504)
+}
+
 /// The wait that a `Retry-After` header asks for: seconds or a date.
 pub(super) fn retry_after(header: &str, now: SystemTime) -> Option<Duration> {
     let header = header.trim();
@@ -59,6 +64,16 @@ pub(super) fn retry_after(header: &str, now: SystemTime) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_busy_server_has_not_said_that_it_has_nothing() {
+        for status in [429, 502, 503, 504] {
+            assert!(is_busy(status) && is_retryable(status), "{status}");
+        }
+        for status in [400, 401, 403, 404, 405, 500, 501] {
+            assert!(!is_busy(status), "{status}");
+        }
+    }
 
     #[test]
     fn waits_double_up_to_the_longest_and_honour_what_is_asked() {
