@@ -498,13 +498,24 @@ fn a_model_that_changes_half_way_ends_the_run_and_what_is_stored_stays() {
     let (flag, count) = (Arc::clone(&changed), Mutex::new(0));
     let candidate = Mock::candidate(Shape::Vllm);
     let answers = candidate.clone();
+    let world = World::new();
+    let records = world.path("run/arms/SF/math.jsonl");
     let candidate = candidate
         .with_fault(move |request: &Request| {
             counts(request).then_some(())?;
-            let mut count = count.lock().unwrap();
-            *count += 1;
-            if *count < 40 || !flag.load(Ordering::SeqCst) {
+            let number = {
+                let mut count = count.lock().unwrap();
+                *count += 1;
+                *count
+            };
+            if number < 40 || !flag.load(Ordering::SeqCst) {
                 return None;
+            }
+            // Not before something is stored, which a busy machine may take its time for.
+            let until = Instant::now() + Duration::from_secs(20);
+            let is_stored = || fs::metadata(&records).is_ok_and(|found| found.len() > 0);
+            while !is_stored() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(10));
             }
             let Reply::Json(200, mut reply) = answers.reply(request) else {
                 return None;
@@ -514,7 +525,6 @@ fn a_model_that_changes_half_way_ends_the_run_and_what_is_stored_stays() {
         })
         .start();
     let control = Mock::new(Shape::Vllm).start();
-    let world = World::new();
     world
         .qualify(&candidate.url(), &control.url())
         .assert()
