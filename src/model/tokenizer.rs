@@ -1,5 +1,6 @@
 //! Text to token ids and back, and the chat template.
 
+mod bytes;
 mod folder;
 mod template;
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub struct Server {
 pub struct ServerIdentity {
     /// Address without user, query and fragment.
     pub url: String,
-    /// `llama.cpp`, `vllm`, `sglang` or `unknown`, by its endpoints.
+    /// `llama.cpp`, `vllm`, `sglang`, `tensorrt-llm` or `unknown`, by its endpoints.
     pub engine: String,
     /// Version or build, where it is told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,6 +84,13 @@ pub struct ServerIdentity {
     pub cache: Option<ReportedCache>,
 }
 
+impl ServerIdentity {
+    /// Whether the engine is known to heed `repetition_penalty`.
+    pub fn heeds_repetition_penalty(&self) -> bool {
+        matches!(self.engine.as_str(), "vllm" | "sglang" | "tensorrt-llm")
+    }
+}
+
 /// The cache format that a server reports, in the server's own words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -94,6 +101,16 @@ pub struct ReportedCache {
     pub k: String,
     /// Format of values.
     pub v: String,
+}
+
+/// What a server makes of the field that switches off its penalty of repeated tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RepetitionPenalty {
+    /// It answers requests that have the field.
+    Sent,
+    /// It refuses them, so that its own default holds.
+    Refused,
 }
 
 /// What the conformance probe found.
@@ -114,6 +131,10 @@ pub struct ServerProbe {
     pub chat_refused: Option<String>,
     /// The server takes the switch that turns thinking off in its chat template.
     pub thinking_switch: bool,
+    /// Whether answers are asked for with `repetition_penalty: 1`; absent where it was not tried: for
+    /// llama.cpp, which has another name for it, and where nothing was asked for an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repetition_penalty: Option<RepetitionPenalty>,
     /// Replies held reasoning beside the answer. It is never scored.
     pub reasoning: bool,
     /// The same prompt twice gave the same text.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers outside of test functions.
 
+mod engines;
 mod misbehaves;
 mod mock;
 mod parts;

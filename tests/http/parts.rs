@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::mock::{BOOK, Mock, PROTOCOL, Shape, World, completed};
+use crate::mock::{BOOK, Mock, PROTOCOL, Shape, World, completed, ids};
 use crate::server::{Reply, Request};
 
 /// A model whose tokenizer reads a frequent word as a character of two bytes, each a token.
@@ -70,6 +70,51 @@ fn targets_within_a_character_are_read_from_the_list_of_all_tokens() {
             .sum();
         let found = record["nll_sum"].as_f64().unwrap();
         assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+    }
+}
+
+/// A server may echo a token that ends within a character as one Latin-1 character for each byte.
+#[test]
+fn tokens_within_a_character_may_be_echoed_as_their_bytes() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo/tolerant/tokenizer.json");
+    let definition: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let id = |token: &str| definition["model"]["vocab"][token].as_u64().unwrap() as u32;
+    let bytes = [(id("\u{c3}"), "\u{c3}"), (id("\u{b7}"), "\u{b7}")];
+    let echoing = move |mock: Mock, is_right: bool| {
+        let answers = mock.clone();
+        mock.with_fault(move |request: &Request| {
+            let is_unknown = request.path.contains("chat") && BOOK.asked(request).is_none();
+            if is_unknown {
+                return Some(Reply::Json(200, completed("?", true, 9)));
+            }
+            request.body.get("echo")?;
+            let Reply::Json(200, mut reply) = answers.reply(request) else {
+                return None;
+            };
+            let tokens = &mut reply["choices"][0]["logprobs"]["tokens"];
+            for (at, asked) in ids(request)?.into_iter().enumerate() {
+                if let Some((_, text)) = bytes.iter().find(|(id, _)| *id == asked) {
+                    tokens[at] = json!(if is_right { text } else { "\u{c4}" });
+                }
+            }
+            Some(Reply::Json(200, reply))
+        })
+    };
+    for (is_right, code) in [(true, 0), (false, 3)] {
+        let candidate = echoing(Mock::candidate(Shape::Plain), is_right).start();
+        let control = echoing(Mock::new(Shape::Plain), is_right).start();
+        let world = World::new();
+        let text = PROTOCOL.replace("retrieval = 0.9", "retrieval = 0.5");
+        fs::write(world.path("small.toml"), text).unwrap();
+        model_of_parts(&world);
+        qualify(&world, &candidate.url(), &control.url())
+            .assert()
+            .code(code);
+        let probe = &world.certificate()["servers"]["servers"][0]["probe"];
+        assert_eq!(probe["likelihood"].is_object(), is_right);
+        if is_right {
+            assert_eq!(world.records("SF", "nll-256").len(), 33);
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a reader of a run on servers must know.
 
-use crate::schema::{EngagementProof, ParallelProbe, Server, ServerEngagement, ServerProbe};
+use crate::schema::{
+    EngagementProof, ParallelProbe, RepetitionPenalty, Server, ServerEngagement, ServerProbe,
+};
 
 use super::super::arms::Trial;
 use super::Engaged;
@@ -79,6 +81,7 @@ fn proof_caveat(found: &ServerEngagement) -> Option<String> {
 fn probe_caveats(server: &Server) -> Vec<String> {
     let ServerProbe {
         thinking_switch,
+        repetition_penalty,
         reasoning,
         repeatable,
         parallel,
@@ -144,6 +147,20 @@ fn probe_caveats(server: &Server) -> Vec<String> {
         say(format!(
             "it reasons beside its answers, {switch}; reasoning is not scored."
         ));
+    }
+    let is_known = server.identity.heeds_repetition_penalty();
+    match repetition_penalty {
+        Some(RepetitionPenalty::Refused) => say(
+            "it takes no repetition_penalty: its own default holds, which may penalise repeated \
+             tokens."
+                .to_owned(),
+        ),
+        Some(RepetitionPenalty::Sent) if !is_known => say(
+            "whether it heeds repetition_penalty is not known: where it does not, its own default \
+             holds, which may penalise repeated tokens."
+                .to_owned(),
+        ),
+        Some(RepetitionPenalty::Sent) | None => {}
     }
     if prompts.iter().any(|form| form.words().starts_with("text")) {
         say(

@@ -12,6 +12,7 @@ use super::address::ServerUrl;
 use super::client::{CallError, Client, OnFailure};
 use super::identity::shown;
 use super::reply::{self, Answer};
+use super::sampling;
 
 /// Added to the logit of a token so that a greedy choice takes it.
 const FORCE: f32 = 1e4;
@@ -31,6 +32,8 @@ pub(super) struct Asker {
     pub reply_model: Option<String>,
     /// The server takes the switch that turns thinking off.
     pub thinking_switch: bool,
+    /// `repetition_penalty` is sent, so that the server penalises no repeated token.
+    pub repetition_penalty: bool,
     /// The server answers messages.
     pub chat: bool,
     /// Form of prompts that are not sent as messages.
@@ -146,35 +149,16 @@ impl Asker {
     }
 
     fn body(&self, max_new_tokens: u32) -> Map<String, Value> {
-        let mut body = Map::new();
-        let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);
-        set("model", json!(self.identity.model));
-        set("max_tokens", json!(max_new_tokens));
-        set("temperature", json!(0));
-        set("top_p", json!(1));
-        set("presence_penalty", json!(0));
-        set("frequency_penalty", json!(0));
-        set("seed", json!(self.seed));
-        set("n", json!(1));
-        set("stream", json!(false));
-        // Their defaults are what the model's generation_config.json, its GGUF file or the command line says.
-        match self.identity.engine.as_str() {
-            "vllm" | "sglang" | "tensorrt-llm" => set("repetition_penalty", json!(1)),
-            "llama.cpp" => {
-                set("repeat_penalty", json!(1));
-                set("dry_multiplier", json!(0));
-                set("xtc_probability", json!(0));
-                set("mirostat", json!(0));
-                // Without it in the chain, a temperature of 0 would not count.
-                set("samplers", json!(["temperature"]))
-            }
-            _ => None,
-        };
-        body
+        sampling::openai(
+            &self.identity,
+            max_new_tokens,
+            self.seed,
+            self.repetition_penalty,
+        )
     }
 
     fn is_llama(&self) -> bool {
-        self.identity.engine == "llama.cpp"
+        sampling::is_llama(&self.identity)
     }
 
     /// The prompt as text, with its beginning-of-sequence token or without.
@@ -231,6 +215,10 @@ impl Asker {
     ) -> Result<f64, CallError> {
         let targets = request.targets as usize;
         let mut body = self.body(1);
+        if !self.identity.heeds_repetition_penalty() {
+            // Log-probabilities of a prompt know no penalties: a refusal would be for nothing.
+            body.remove("repetition_penalty");
+        }
         body.insert("prompt".to_owned(), json!(request.ids));
         let url = self.url.openai("/completions");
         let wrong = |what: String| CallError::reply(format!("{url}: {what}"));
@@ -244,7 +232,10 @@ impl Asker {
                 body.insert("echo".to_owned(), json!(true));
                 body.insert("logprobs".to_owned(), json!(1));
                 let reply = self.post(&url, Value::Object(body), on_failure).await?;
-                let is_piece = |id, text: &str| is_piece(&self.tokenizer.piece(id), text);
+                let is_piece = |id, text: &str| {
+                    is_piece(&self.tokenizer.piece(id), text)
+                        || self.is_part(id) && self.is_bytes(id, text)
+                };
                 reply::echo_logprobs(&reply, &request.ids, targets, is_piece).map_err(wrong)
             }
             LikelihoodDialect::ForcedTokens => self.forced(request, on_failure).await,
@@ -287,6 +278,9 @@ impl Asker {
                 "cache_prompt": true,
                 "stream": false,
             });
+            for (name, value) in sampling::llama() {
+                body[name] = value;
+            }
             if let Some(number) = slot.number {
                 body["id_slot"] = json!(number);
             }
@@ -308,6 +302,16 @@ impl Asker {
         self.tokenizer.piece(id).contains('\u{fffd}')
     }
 
+    /// Whether `text` has the bytes of a token as characters of Latin-1, as a server may tell a token that
+    /// ends within a character.
+    fn is_bytes(&self, id: u32, text: &str) -> bool {
+        match (self.tokenizer.piece_bytes(id), latin1(text)) {
+            (Some(expected), Some(found)) => found == expected,
+            (None, Some(found)) => String::from_utf8_lossy(&found) == self.tokenizer.piece(id),
+            (_, None) => false,
+        }
+    }
+
     /// A token whose text is a whole character.
     fn whole_token(&self, url: &str) -> Result<u32, CallError> {
         let ids = self.tokenizer.encode_text("a").unwrap_or_default();
@@ -320,36 +324,32 @@ impl Asker {
     }
 
     /// Token ids of `text` by the server's own tokenizer, special tokens added; `None` where it has
-    /// no such endpoint.
+    /// no such endpoint or keeps it to itself.
     pub async fn tokenize(&self, text: &str) -> Result<Option<Vec<u32>>, CallError> {
         let body = if self.is_llama() {
-            json!({"content": text, "add_special": true, "parse_special": true})
+            json!({"model": self.identity.model, "content": text, "add_special": true,
+                   "parse_special": true})
         } else {
             json!({"model": self.identity.model, "prompt": text, "add_special_tokens": true})
         };
         let url = self.url.own("/tokenize");
-        match self.client.post(&url, &body, &mut |_| {}).await {
-            Ok(reply) => Ok(reply::tokens(&reply).ok()),
-            // A gateway may let `/v1` through alone; who answers nobody fails at what is asked next.
-            Err(error) if error.is_refusal() || matches!(error, CallError::Server(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let reply = self.client.post_optional(&url, &body).await?;
+        Ok(reply.and_then(|reply| reply::tokens(&reply).ok()))
     }
 }
 
-/// Whether a server's text of a token is `piece`, ours. Parts of a character cannot be compared, unless
-/// they come as a character for each byte (SGLang); a space in front may be left out of a token by itself.
+/// Whether a server's text of a token is `piece`, ours. Parts of a character cannot be compared, and
+/// a space in front may be left out of a token by itself.
 fn is_piece(piece: &str, text: &str) -> bool {
     let is_part = |text: &str| text.contains('\u{fffd}') || text.starts_with("bytes:");
-    let alike = |text: &str| piece.trim_start() == text.trim_start();
-    alike(text) || is_part(piece) && (is_part(text) || of_bytes(text).is_some_and(|it| alike(&it)))
+    piece.trim_start() == text.trim_start() || is_part(piece) && is_part(text)
 }
 
-/// The text of the bytes that characters below U+0100 stand for; `None` where there are others.
-fn of_bytes(text: &str) -> Option<String> {
-    let bytes = text.chars().map(|c| u8::try_from(u32::from(c)).ok());
-    let bytes: Option<Vec<u8>> = bytes.collect();
-    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+/// Bytes of a text of Latin-1 characters; `None` for other texts.
+fn latin1(text: &str) -> Option<Vec<u8>> {
+    text.chars()
+        .map(|c| u8::try_from(u32::from(c)).ok())
+        .collect()
 }
 
 #[cfg(test)]
@@ -360,11 +360,14 @@ mod tests {
     fn texts_of_tokens_agree_up_to_what_cannot_be_seen() {
         assert!(is_piece("Hello", " Hello") && is_piece(" a", " a"));
         assert!(is_piece("\u{fffd}", "bytes:\\xe2") && is_piece("", ""));
-        // Bytes f0 9f behind a blank, and 80 by itself; other bytes are another token.
-        assert!(is_piece(" \u{fffd}", " \u{f0}\u{9f}") && is_piece("\u{fffd}", "\u{80}"));
-        assert!(!is_piece("\u{fffd}", "\u{80}\u{80}") && !is_piece("\u{fffd}", "\u{e9}l\u{3b1}"));
         assert!(!is_piece("Hello", "hello") && !is_piece("a", "\u{fffd}"));
         assert!(!is_piece("a", "ab") && !is_piece("\u{fffd}", "a"));
+    }
+
+    #[test]
+    fn latin1_is_a_byte_for_each_character() {
+        assert_eq!(latin1("a\u{f0}\u{9f}"), Some(vec![b'a', 0xf0, 0x9f]));
+        assert_eq!(latin1("\u{100}"), None);
     }
 
     #[test]

@@ -54,12 +54,23 @@ impl CallError {
         )
     }
 
+    /// Whether the server does not take the fields of this request.
+    pub fn is_about_fields(&self) -> bool {
+        matches!(
+            self,
+            CallError::Request {
+                status: Some(400 | 422),
+                ..
+            }
+        )
+    }
+
     /// Whether the server says that it does not take this request as it is.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
             CallError::Request {
-                status: Some(400 | 404 | 405 | 422 | 501),
+                status: Some(400 | 404 | 405 | 413 | 422 | 501),
                 ..
             }
         )

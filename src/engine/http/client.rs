@@ -128,21 +128,32 @@ impl Client {
     /// Gets JSON that a server may have; `None` where it has no such endpoint, keeps it to itself, or
     /// has something else there.
     pub async fn get_optional(&self, url: &str) -> Result<Option<Value>, CallError> {
-        let bytes = self.optional(url).await?;
+        let bytes = self.optional(Method::GET, url, None).await?;
+        Ok(bytes.and_then(|bytes| self.json(url, &bytes).ok()))
+    }
+
+    /// As [`Client::get_optional`], for the reply to a posted `body`.
+    pub async fn post_optional(&self, url: &str, body: &Value) -> Result<Option<Value>, CallError> {
+        let bytes = self.optional(Method::POST, url, Some(body)).await?;
         Ok(bytes.and_then(|bytes| self.json(url, &bytes).ok()))
     }
 
     /// As [`Client::get_optional`], for text.
     pub async fn get_text(&self, url: &str) -> Result<Option<String>, CallError> {
-        let bytes = self.optional(url).await?;
+        let bytes = self.optional(Method::GET, url, None).await?;
         Ok(bytes.map(|bytes| self.scrub(&String::from_utf8_lossy(&bytes))))
     }
 
-    async fn optional(&self, url: &str) -> Result<Option<Vec<u8>>, CallError> {
+    async fn optional(
+        &self,
+        method: Method,
+        url: &str,
+        body: Option<&Value>,
+    ) -> Result<Option<Vec<u8>>, CallError> {
         let mut status = None;
         let mut note = |failure: FailedAttempt| status = failure.status;
-        let get = self.call(Method::GET, url, None, REPLY_LIMIT, &mut note);
-        match get.await {
+        let reply = self.call(method, url, body, REPLY_LIMIT, &mut note);
+        match reply.await {
             Ok(bytes) => Ok(Some(bytes)),
             // A server that is starting or overloaded may have what it does not give now.
             Err(_) if status.is_some_and(|status| !is_busy(status)) => Ok(None),

@@ -84,7 +84,7 @@ pub(super) async fn ask(
     {
         found.identity.engine = engine.to_owned();
     }
-    if found.identity.engine == "vllm"
+    if matches!(found.identity.engine.as_str(), "vllm" | "tensorrt-llm")
         && let Some(version) = client.get_optional(&url.own("/version")).await?
     {
         found.identity.version = word(&version, "version");
@@ -162,7 +162,7 @@ fn choose(url: &str, models: &Value, wanted: Option<&str>) -> Result<Listed, Ide
     let owner = entry.and_then(|entry| text(entry, "owned_by"));
     Ok(Listed {
         model: ids[at].clone(),
-        context: entry.and_then(|entry| count(entry, "max_model_len")),
+        context: entry.and_then(|entry| context(entry, "max_model_len")),
         engine: owner.as_deref().and_then(engine_of),
     })
 }
@@ -178,8 +178,7 @@ fn llama(props: &Value, found: &mut Found) {
     let identity = &mut found.identity;
     identity.engine = "llama.cpp".to_owned();
     identity.version = Some(build);
-    let context = count(settings, "n_ctx").filter(|&tokens| tokens > 0);
-    identity.context = context.or(identity.context);
+    identity.context = context(settings, "n_ctx").or(identity.context);
     found.slots = count(props, "total_slots");
     let of = |names: [&str; 2]| names.iter().find_map(|name| word(props, name));
     if let (Some(k), Some(v)) = (
@@ -233,7 +232,7 @@ fn sglang(path: &str, info: &Value, found: &mut Found) -> bool {
     let identity = &mut found.identity;
     identity.engine = "sglang".to_owned();
     identity.version = word(info, "version");
-    identity.context = count(info, "context_length").or(identity.context);
+    identity.context = context(info, "context_length").or(identity.context);
     identity.cache = Some(ReportedCache {
         source: format!("{path} kv_cache_dtype"),
         k: dtype.clone(),
@@ -278,6 +277,11 @@ fn text(value: &Value, name: &str) -> Option<String> {
 
 fn count(value: &Value, name: &str) -> Option<u32> {
     u32::try_from(value.get(name)?.as_u64()?).ok()
+}
+
+/// A context in tokens. 0 says that there is none yet.
+fn context(value: &Value, name: &str) -> Option<u32> {
+    count(value, name).filter(|&tokens| tokens > 0)
 }
 
 #[cfg(test)]
@@ -343,6 +347,27 @@ mod tests {
     }
 
     #[test]
+    fn owners_of_models_name_engines() {
+        let of = ["vllm", "sglang", "llamacpp", "tensorrt_llm", "organization"].map(engine_of);
+        let (vllm, sglang) = (Some("vllm"), Some("sglang"));
+        assert_eq!(
+            of,
+            [vllm, sglang, Some("llama.cpp"), Some("tensorrt-llm"), None]
+        );
+    }
+
+    #[test]
+    fn a_context_of_0_is_none() {
+        let mut found = nobody();
+        let settings = json!({"params": {}, "n_ctx": 0});
+        let props = json!({"role": "router", "build_info": "b1",
+                           "default_generation_settings": settings});
+        llama(&props, &mut found);
+        assert_eq!(found.identity.engine, "llama.cpp");
+        assert_eq!(found.identity.context, Some(9));
+    }
+
+    #[test]
     fn engines_and_their_cache_formats() {
         let mut found = nobody();
         let text = "# HELP x\nvllm:cache_config_info{block_size=\"16\",\
@@ -368,12 +393,6 @@ mod tests {
         assert_eq!((found.identity.context, found.slots), (Some(2048), Some(4)));
         assert_eq!(found.identity.cache, None);
 
-        // A router that loads models when they are asked for.
-        let mut found = nobody();
-        let props = json!({"build_info": "b1", "role": "router",
-                           "default_generation_settings": {"n_ctx": 0}});
-        llama(&props, &mut found);
-        assert_eq!(found.identity.context, Some(9));
         let url = asking("http://h/props", "model", "a/b c&d");
         assert_eq!(url.as_deref(), Some("http://h/props?model=a%2Fb+c%26d"));
     }

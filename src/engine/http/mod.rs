@@ -15,6 +15,7 @@ mod probe;
 mod pump;
 pub mod reply;
 mod retry;
+mod sampling;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,12 +6,15 @@ use tokio::runtime::Builder;
 
 use crate::engine::EngineError;
 use crate::model::Tokenizer;
-use crate::schema::{HTTP_WORKER, ModelIdentity, ServerIdentity, ServerRun, WorkerIdentity};
+use crate::schema::{
+    HTTP_WORKER, ModelIdentity, RepetitionPenalty, ServerIdentity, ServerRun, WorkerIdentity,
+};
 
 use super::asker::{Asker, Slots};
 use super::client::{CallError, Client};
 use super::identity::{self, Found, IdentityError};
 use super::probe::{self, ProbeMaterial};
+use super::sampling;
 use super::{Endpoint, HttpEngine, HttpSettings, ServerSpec};
 
 /// Threads that send and receive; the thread of the run writes records.
@@ -66,6 +69,7 @@ impl HttpEngine {
                 seed: settings.seed,
                 reply_model: None,
                 thinking_switch: false,
+                repetition_penalty: !sampling::is_llama(&found.identity),
                 chat: true,
                 raw: None,
                 slots: Slots::new(found.slots.unwrap_or(0)),
@@ -117,6 +121,11 @@ impl HttpEngine {
             let asker = &mut endpoint.asker;
             asker.reply_model.clone_from(&probe.reply_model);
             asker.thinking_switch = probe.thinking_switch;
+            asker.repetition_penalty = match probe.repetition_penalty {
+                Some(found) => found == RepetitionPenalty::Sent,
+                // A run that began before this was found out, or asked nothing.
+                None => asker.identity.heeds_repetition_penalty(),
+            };
             asker.chat = probe.chat_refused.is_none();
             let raw = |form: &&_| **form != crate::schema::PromptForm::Messages;
             asker.raw = probe.prompts.iter().find(raw).copied();

@@ -9,7 +9,7 @@ use crate::engine::{GenerateRequest, ScoreRequest};
 use crate::model::Tokenizer;
 use crate::schema::{
     Finish, LikelihoodDialect, LikelihoodProbe, ParallelProbe, PromptForm, PromptTemplate,
-    ServerProbe, StopProbe, TokenProbe,
+    RepetitionPenalty, ServerProbe, StopProbe, TokenProbe,
 };
 
 use super::asker::Asker;
@@ -47,6 +47,7 @@ pub(super) async fn probe(
         prompts_refused: None,
         chat_refused: None,
         thinking_switch: false,
+        repetition_penalty: None,
         reasoning: false,
         repeatable: None,
         parallel: None,
@@ -88,15 +89,18 @@ async fn forms(
     let by_server = |prompt: &&GenerateRequest| {
         asker.template == PromptTemplate::Server && !prompt.messages.is_empty()
     };
-    let chat = prompts.iter().find(by_server);
-    let raw = prompts.iter().find(|prompt| !by_server(prompt));
+    // A long prompt may be refused for its length.
+    let length = |prompt: &&GenerateRequest| prompt.prompt_ids.len();
+    let chat = prompts.iter().filter(by_server).min_by_key(length);
+    let raw = prompts.iter().filter(|prompt| !by_server(prompt));
+    let raw = raw.min_by_key(length);
     if let Some(prompt) = chat {
         asker.thinking_switch = true;
-        let first = answer(asker, PromptForm::Messages, prompt).await;
+        let first = answer(asker, PromptForm::Messages, prompt, found).await;
         let reply = match first {
             Err(error) if error.is_refusal() => {
                 asker.thinking_switch = false;
-                answer(asker, PromptForm::Messages, prompt).await
+                answer(asker, PromptForm::Messages, prompt, found).await
             }
             other => other,
         };
@@ -120,7 +124,7 @@ async fn forms(
             PromptForm::Text,
             PromptForm::TextWithoutBos,
         ] {
-            match checked(asker, form, prompt).await? {
+            match checked(asker, form, prompt, found).await? {
                 Ok(reply) => {
                     asker.raw = Some(form);
                     found.prompts.push(form);
@@ -140,11 +144,12 @@ async fn forms(
 /// An answer to a prompt that this tool tokenised, if the server's count of its tokens is ours; why
 /// it is not, otherwise.
 async fn checked(
-    asker: &Asker,
+    asker: &mut Asker,
     form: PromptForm,
     prompt: &GenerateRequest,
+    found: &mut ServerProbe,
 ) -> Result<Result<Answer, String>, CallError> {
-    match answer(asker, form, prompt).await {
+    match answer(asker, form, prompt, found).await {
         Ok(reply) if reply.prompt_tokens.is_some() || form == PromptForm::TokenIds => Ok(Ok(reply)),
         Ok(_) => Ok(Err(
             "the server does not say how many tokens it read".to_owned()
@@ -154,12 +159,32 @@ async fn checked(
     }
 }
 
+/// An answer, without `repetition_penalty` from here on where the server refuses a prompt for it.
 async fn answer(
-    asker: &Asker,
+    asker: &mut Asker,
     form: PromptForm,
     prompt: &GenerateRequest,
+    found: &mut ServerProbe,
 ) -> Result<Answer, CallError> {
-    asker.answer_as(form, prompt, &mut |_| {}).await
+    let first = asker.answer_as(form, prompt, &mut |_| {}).await;
+    let is_open = asker.repetition_penalty && !asker.identity.heeds_repetition_penalty();
+    match first {
+        Err(error) if error.is_about_fields() && is_open => {
+            asker.repetition_penalty = false;
+            let second = asker.answer_as(form, prompt, &mut |_| {}).await;
+            match &second {
+                Ok(_) => found.repetition_penalty = Some(RepetitionPenalty::Refused),
+                // The field is not what the server refuses.
+                Err(_) => asker.repetition_penalty = true,
+            }
+            second
+        }
+        Ok(answer) if asker.repetition_penalty => {
+            found.repetition_penalty = Some(RepetitionPenalty::Sent);
+            Ok(answer)
+        }
+        other => other,
+    }
 }
 
 /// Replies must name one model from here on.
@@ -177,9 +202,22 @@ async fn answers(
     found: &mut ServerProbe,
 ) -> Result<(), CallError> {
     let once = gather(asker, prompts, 1).await?;
-    let again = gather(asker, &prompts[..1], 1).await?;
+    // What the server refuses is left out: its case will be errored.
+    let (mut answered, mut refused) = (Vec::new(), None);
+    for (prompt, answer) in prompts.iter().zip(once) {
+        match answer {
+            Ok(answer) => answered.push((prompt.clone(), answer)),
+            Err(error) => refused = Some(error),
+        }
+    }
+    if let (true, Some(error)) = (answered.is_empty(), refused) {
+        return Err(error);
+    }
+    let (prompts, once): (Vec<GenerateRequest>, Vec<Answer>) = answered.into_iter().unzip();
+    // What is refused from here on depends on more than the prompt, and so would the cases.
+    let again = answered_all(gather(asker, &prompts[..1], 1).await?)?;
     found.repeatable = Some(once[0].text == again[0].text);
-    let together = gather(asker, prompts, concurrency).await?;
+    let together = answered_all(gather(asker, &prompts, concurrency).await?)?;
     found.parallel = Some(parallel(&asker.tokenizer, &once, &together));
     let all = || once.iter().chain(&again).chain(&together);
     found.reasoning = all().any(|answer| answer.reasoning);
@@ -188,11 +226,19 @@ async fn answers(
     Ok(())
 }
 
+fn answered_all(answers: Vec<Result<Answer, CallError>>) -> Result<Vec<Answer>, CallError> {
+    answers.into_iter().collect()
+}
+
+/// Answers by the place of their prompts, and the refusals of the server.
+///
+/// # Errors
+/// As [`Asker::answer`], refusals apart.
 async fn gather(
     asker: &Asker,
     prompts: &[GenerateRequest],
     concurrency: usize,
-) -> Result<Vec<Answer>, CallError> {
+) -> Result<Vec<Result<Answer, CallError>>, CallError> {
     let places = Arc::new(Semaphore::new(concurrency.max(1)));
     let mut tasks = JoinSet::new();
     for (index, prompt) in prompts.iter().cloned().enumerate() {
@@ -202,13 +248,17 @@ async fn gather(
             (index, asker.answer(&prompt, &mut |_| {}).await)
         });
     }
-    let mut answers: Vec<Option<Answer>> = vec![None; prompts.len()];
+    let mut answers = Vec::with_capacity(prompts.len());
     while let Some(done) = tasks.join_next().await {
         let (index, answer) =
             done.map_err(|error| CallError::Server(format!("a probe failed: {error}")))?;
-        answers[index] = Some(answer?);
+        match answer {
+            Err(error) if !error.is_refusal() => return Err(error),
+            answer => answers.push((index, answer)),
+        }
     }
-    Ok(answers.into_iter().flatten().collect())
+    answers.sort_by_key(|(index, _)| *index);
+    Ok(answers.into_iter().map(|(_, answer)| answer).collect())
 }
 
 fn parallel(tokenizer: &Tokenizer, once: &[Answer], together: &[Answer]) -> ParallelProbe {
