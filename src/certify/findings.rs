@@ -218,7 +218,7 @@ pub(super) struct Decision {
 }
 
 /// Decides by the gravest finding. Bounds that cross limits are left out of the detail where the
-/// evidence is not fit for a verdict anyway.
+/// evidence is not fit for a verdict anyway, and records that are not there where an arm could not run.
 pub(super) fn decide(findings: &[&Finding]) -> Decision {
     let mut sorted = findings.to_vec();
     sorted.sort_by_key(|finding| finding.reason);
@@ -231,8 +231,9 @@ pub(super) fn decide(findings: &[&Finding]) -> Decision {
         };
     };
     let verdict = gravest.reason.verdict();
-    let matters = |finding: &&&Finding| {
-        verdict == Verdict::NotEstablished || finding.reason.verdict() != Verdict::NotEstablished
+    let matters = |finding: &&&Finding| match finding.reason.verdict() {
+        Verdict::NotEstablished => verdict == Verdict::NotEstablished,
+        _ => (gravest.reason, finding.reason) != (Reason::ArmUnsupported, Reason::MissingRecords),
     };
     let clauses: Vec<&str> = sorted
         .iter()

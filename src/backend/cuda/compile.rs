@@ -93,6 +93,15 @@ impl Unit {
         }
     }
 
+    /// The same in the words of those who run models.
+    pub fn brief(&self) -> String {
+        let mut defines = self.defines.iter();
+        match defines.find_map(|define| define.strip_prefix("HD=")) {
+            Some(size) => format!("{} of heads of {size} elements", self.purpose),
+            None => self.purpose.to_owned(),
+        }
+    }
+
     /// Attention; definitions say for what. `hopper` adds the blocks of compute capability 9.0.
     pub fn attention(defines: Vec<String>, hopper: bool) -> Self {
         let mut source = [&[COMMON, TENSOR_CORES], &ATTENTION[..]].concat();

@@ -99,7 +99,6 @@ struct ProductArguments {
 pub struct Products {
     kernels: Rc<Kernels>,
     library: Option<Library>,
-    origin: String,
     plans: RefCell<HashMap<Shape, Rc<Plan>>>,
     /// Most bytes that finding a plan takes, over the weights so far.
     trial_bytes: Cell<usize>,
@@ -112,18 +111,14 @@ impl Products {
     /// # Errors
     /// [`BackendError::Device`] where the device fails.
     pub fn new(kernels: &Rc<Kernels>) -> Result<Self, BackendError> {
-        let (library, origin) = match lt::version() {
-            Ok((version, _)) => {
-                let library = Library::new(&kernels.device)?;
-                (Some(library), format!("cuBLASLt {version}"))
-            }
+        let library = match lt::version() {
+            Ok(_) => Some(Library::new(&kernels.device)?),
             // Slower, and no less right.
-            Err(_) => (None, "own kernels".to_owned()),
+            Err(_) => None,
         };
         Ok(Products {
             kernels: Rc::clone(kernels),
             library,
-            origin,
             plans: RefCell::default(),
             trial_bytes: Cell::new(0),
             problems: RefCell::default(),
@@ -187,8 +182,11 @@ impl Products {
     }
 
     /// Who computes them, in words.
-    pub fn origin(&self) -> &str {
-        &self.origin
+    pub fn origin(&self) -> String {
+        match (&self.library, lt::version()) {
+            (Some(_), Ok((version, _))) => format!("cuBLASLt {version}"),
+            _ => "own kernels".to_owned(),
+        }
     }
 
     /// Hears of a weight that will be multiplied.

@@ -14,8 +14,9 @@ use crate::backend::BackendError;
 /// Made by [`archive`].
 static ARCHIVE: &[u8] = include_bytes!("kernels/ptx.zst");
 
-/// Sizes of heads that attention is embedded for.
-const HEAD_DIMS: [usize; 5] = [64, 96, 128, 256, 512];
+/// Sizes of heads that attention is embedded for: those of the models that are part of the binary, and
+/// of published ones.
+const HEAD_DIMS: [usize; 6] = [32, 64, 96, 128, 256, 512];
 /// Compute capability that the driver translates from.
 const CAPABILITY: (i32, i32) = (8, 0);
 /// What the kernels use has stood in PTX since this version, which drivers of CUDA 11.8 know.
@@ -34,9 +35,10 @@ pub fn embedded(unit: &Unit) -> Result<Vec<u8>, BackendError> {
     let found = entries(text).find(|(digest, _)| *digest == unit.sha256());
     let (_, ptx) = found.ok_or_else(|| {
         BackendError::Unsupported(format!(
-            "no embedded PTX for {}: it is there for head_dim {HEAD_DIMS:?} and native or FP8 \
-             elements; with NVRTC there are all",
-            unit.describe()
+            "found no NVRTC and no embedded PTX for {}, expected NVRTC (libnvrtc), or heads of {} \
+             elements that are stored natively or in FP8",
+            unit.brief(),
+            HEAD_DIMS.map(|size| size.to_string()).join(", ")
         ))
     })?;
     Ok([ptx.as_bytes(), &[0]].concat())
@@ -162,9 +164,23 @@ mod tests {
         };
         let message = embedded(unit).unwrap_err().to_string();
         assert!(
-            message.contains("HD=80") && message.contains("[64, 96, 128, 256, 512]"),
+            message.contains("attention of heads of 80 elements, expected NVRTC"),
             "{message}"
         );
+        assert!(message.contains("heads of 32, 64, 96, 128, 256, 512 elements"));
+    }
+
+    /// The first command that a newcomer runs needs no compiler.
+    #[test]
+    fn models_of_the_binary_are_embedded() {
+        for config in [
+            include_str!("../../../fixtures/demo/tolerant/config.json"),
+            include_str!("../../../fixtures/demo/sensitive/config.json"),
+        ] {
+            let config: serde_json::Value = serde_json::from_str(config).unwrap();
+            let size = config["head_dim"].as_u64().unwrap() as usize;
+            assert!(HEAD_DIMS.contains(&size), "{size}");
+        }
     }
 
     #[test]

@@ -14,47 +14,73 @@ fn shape((heads, kv_heads, head_dim): Heads) -> Shape {
     }
 }
 
+/// A test for each size of heads: one by one they are short enough for a sanitizer.
+macro_rules! for_each {
+    ($check:expr; $($name:ident $heads:expr;)+) => {
+        $(
+            #[test]
+            fn $name() {
+                let Some(backend) = gpu() else { return };
+                $check(&backend, $heads);
+            }
+        )+
+    };
+}
+
 /// Rows beyond the first span, alone and as prompts in chunks of every kind.
 mod have_the_same_bits_in_every_chunk {
     use super::*;
 
-    /// `staged` is a recipe whose numbers blocks convert before they use them, and whether its queries have
-    /// 32 bits.
-    fn long(heads: Heads, staged: (&str, bool)) {
-        let Some(backend) = gpu() else { return };
+    fn long(backend: &CudaBackend, heads: Heads, exact: bool) {
         for recipe in ["native", "SD", "AF", "k=e5m2:dynamic,v=int8:dynamic"] {
-            for exact in [false, true] {
-                long_sequences(&backend, shape(heads), recipe, exact, None);
+            long_sequences(backend, shape(heads), recipe, exact, None);
+        }
+    }
+
+    mod with_queries_of_16_bits {
+        use super::*;
+
+        for_each! {
+            |backend: &_, heads| long(backend, heads, false);
+            heads_of_32 (4, 2, 32);
+            heads_of_64 (4, 1, 64);
+            heads_of_96 (3, 3, 96);
+            heads_of_128 (8, 2, 128);
+            heads_of_256 (2, 1, 256);
+        }
+    }
+
+    mod with_queries_of_32_bits {
+        use super::*;
+
+        for_each! {
+            |backend: &_, heads| long(backend, heads, true);
+            heads_of_32 (4, 2, 32);
+            heads_of_64 (4, 1, 64);
+            heads_of_96 (3, 3, 96);
+            heads_of_128 (8, 2, 128);
+            heads_of_256 (2, 1, 256);
+        }
+    }
+
+    /// Recipes whose numbers blocks convert before they use them.
+    mod with_converted_numbers {
+        use super::*;
+
+        fn staged(backend: &CudaBackend, (heads, recipe, exact): (Heads, &str, bool)) {
+            for window in [None, Some(1500)] {
+                long_sequences(backend, shape(heads), recipe, exact, window);
             }
         }
-        for window in [None, Some(1500)] {
-            long_sequences(&backend, shape(heads), staged.0, staged.1, window);
+
+        for_each! {
+            staged;
+            heads_of_32 ((4, 2, 32), "k=e4m3:fixed,v=int8:dynamic,sink=70", true);
+            heads_of_64 ((4, 1, 64), "k=int4,v=int4-64", false);
+            heads_of_96 ((3, 3, 96), "k=e4m3,v=int4", true);
+            heads_of_128 ((8, 2, 128), "k=native,v=int4,sink=4", false);
+            heads_of_256 ((2, 1, 256), "k=int4-64,v=int4", false);
         }
-    }
-
-    #[test]
-    fn heads_of_32() {
-        long((4, 2, 32), ("k=e4m3:fixed,v=int8:dynamic,sink=70", true));
-    }
-
-    #[test]
-    fn heads_of_64() {
-        long((4, 1, 64), ("k=int4,v=int4-64", false));
-    }
-
-    #[test]
-    fn heads_of_96() {
-        long((3, 3, 96), ("k=e4m3,v=int4", true));
-    }
-
-    #[test]
-    fn heads_of_128() {
-        long((8, 2, 128), ("k=native,v=int4,sink=4", false));
-    }
-
-    #[test]
-    fn heads_of_256() {
-        long((2, 1, 256), ("k=int4-64,v=int4", false));
     }
 }
 
@@ -62,33 +88,46 @@ mod have_the_same_bits_in_every_chunk {
 mod with_windows_have_the_same_bits_in_every_chunk {
     use super::*;
 
-    fn long(heads: Heads) {
-        let Some(backend) = gpu() else { return };
-        for (recipe, exact) in [("native", false), ("SD", true), ("AD", false)] {
-            for window in [20, 512, 1024, 1500] {
-                long_sequences(&backend, shape(heads), recipe, exact, Some(window));
-            }
+    fn long(backend: &CudaBackend, heads: Heads, recipe: &str, exact: bool) {
+        for window in [20, 512, 1024, 1500] {
+            long_sequences(backend, shape(heads), recipe, exact, Some(window));
         }
     }
 
-    #[test]
-    fn heads_of_32() {
-        long((4, 2, 32));
+    mod native {
+        use super::*;
+
+        for_each! {
+            |backend: &_, heads| long(backend, heads, "native", false);
+            heads_of_32 (4, 2, 32);
+            heads_of_64 (4, 1, 64);
+            heads_of_128 (8, 2, 128);
+            heads_of_256 (4, 1, 256);
+        }
     }
 
-    #[test]
-    fn heads_of_64() {
-        long((4, 1, 64));
+    mod keys_and_values_in_fp8 {
+        use super::*;
+
+        for_each! {
+            |backend: &_, heads| long(backend, heads, "SD", true);
+            heads_of_32 (4, 2, 32);
+            heads_of_64 (4, 1, 64);
+            heads_of_128 (8, 2, 128);
+            heads_of_256 (4, 1, 256);
+        }
     }
 
-    #[test]
-    fn heads_of_128() {
-        long((8, 2, 128));
-    }
+    mod values_in_fp8 {
+        use super::*;
 
-    #[test]
-    fn heads_of_256() {
-        long((4, 1, 256));
+        for_each! {
+            |backend: &_, heads| long(backend, heads, "AD", false);
+            heads_of_32 (4, 2, 32);
+            heads_of_64 (4, 1, 64);
+            heads_of_128 (8, 2, 128);
+            heads_of_256 (4, 1, 256);
+        }
     }
 }
 

@@ -61,42 +61,67 @@ mod exact_queries {
 }
 
 /// Rows beyond the first span, alone and as prompts in chunks of every kind.
-fn long(limit: usize) {
+fn long(limit: usize, (recipe, exact, window): (&str, bool, Option<usize>)) {
     let Some(backend) = gpu_of(limit) else { return };
-    for (heads, kv_heads, head_dim) in [(2, 1, 512), (16, 1, 512)] {
+    for heads in [2, 16] {
         let shape = Shape {
             layers: 1,
             heads,
-            kv_heads,
-            head_dim,
+            kv_heads: 1,
+            head_dim: 512,
         };
-        for recipe in ["native", "SD"] {
-            long_sequences(&backend, shape, recipe, false, None);
-        }
-        long_sequences(&backend, shape, "AD", false, Some(700));
-        if limit > SMALLEST {
-            long_sequences(&backend, shape, "k=int4,v=int4-64", false, None);
-            long_sequences(&backend, shape, "k=e4m3,v=int8,sink=4", false, None);
-        }
-        if limit == LARGEST {
-            long_sequences(&backend, shape, "RD", true, None);
-        }
+        long_sequences(&backend, shape, recipe, exact, window);
     }
 }
 
-#[test]
-fn long_wide_heads_in_blocks_of_9_0_have_the_same_bits_in_every_chunk() {
-    long(LARGEST);
+/// A test for each recipe: one by one they are short enough for a sanitizer.
+macro_rules! long_tests {
+    ($limit:expr; $($name:ident: $recipe:expr;)+) => {
+        $(
+            #[test]
+            fn $name() {
+                long($limit, $recipe);
+            }
+        )+
+    };
 }
 
-#[test]
-fn long_wide_heads_in_blocks_of_8_0_have_the_same_bits_in_every_chunk() {
-    long(MIDDLE);
+mod long_sequences_in_blocks_of_9_0 {
+    use super::*;
+
+    long_tests! {
+        LARGEST;
+        native: ("native", false, None);
+        fp8: ("SD", false, None);
+        fp8_within_a_window: ("AD", false, Some(700));
+        int4: ("k=int4,v=int4-64", false, None);
+        int8_behind_a_sink: ("k=e4m3,v=int8,sink=4", false, None);
+        exact_queries: ("RD", true, None);
+    }
 }
 
-#[test]
-fn long_wide_heads_in_blocks_of_8_6_have_the_same_bits_in_every_chunk() {
-    long(SMALLEST);
+mod long_sequences_in_blocks_of_8_0 {
+    use super::*;
+
+    long_tests! {
+        MIDDLE;
+        native: ("native", false, None);
+        fp8: ("SD", false, None);
+        fp8_within_a_window: ("AD", false, Some(700));
+        int4: ("k=int4,v=int4-64", false, None);
+        int8_behind_a_sink: ("k=e4m3,v=int8,sink=4", false, None);
+    }
+}
+
+mod long_sequences_in_blocks_of_8_6 {
+    use super::*;
+
+    long_tests! {
+        SMALLEST;
+        native: ("native", false, None);
+        fp8: ("SD", false, None);
+        fp8_within_a_window: ("AD", false, Some(700));
+    }
 }
 
 /// What has no room is refused with what it would need.

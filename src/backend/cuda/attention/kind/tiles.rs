@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_is_embedded_serves_every_block() {
-        for head_dim in [64, 96, 128, 256, 512] {
+        for head_dim in [32, 64, 96, 128, 256, 512] {
             for class in [Class::Native, Class::Float8] {
                 let kind = kind(head_dim, false, [class; 2]);
                 let variants = Tiles::embedded(kind);
