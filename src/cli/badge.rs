@@ -72,11 +72,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
 ///
 /// # Errors
 /// Exit 4 where it cannot be written.
-pub(super) fn draw(
-    certificate: &Certificate,
-    objective: ObjectiveName,
-    path: &Path,
-) -> Result<(), Failure> {
+fn draw(certificate: &Certificate, objective: ObjectiveName, path: &Path) -> Result<(), Failure> {
     let mut svg = Vec::new();
     report::write_badge(certificate, objective, &mut svg)?;
     store::write_atomic(path, &svg).map_err(|error| qualify::failure(error.into()))

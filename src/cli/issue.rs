@@ -4,12 +4,12 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use crate::certify::{self, CertifyError};
-use crate::report::{Against, Status, Summary, change_status, status};
+use crate::report::{self, Against, Status, Summary, change_status, status};
 use crate::schema::{ArmRole, Certificate, ObjectiveName, Protocol};
 use crate::store::{RunDir, StoreError};
 
 use super::output::SummaryArgs;
-use super::{Exit, Failure, badge, withdraw};
+use super::{Exit, Failure, withdraw};
 
 /// Certifies every candidate arm of the run, in the order of the arms, and stores the certificates,
 /// each with a badge of the protocol's required objective.
@@ -27,7 +27,9 @@ pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
         // A badge never stands beside a certificate that it was not drawn from.
         remove(&badge)?;
         dir.write_certificate(name, certificate).map_err(failed)?;
-        badge::draw(certificate, objective, &badge)?;
+        let mut svg = Vec::new();
+        report::write_badge(certificate, objective, &mut svg)?;
+        dir.write_badge(name, &svg).map_err(failed)?;
     }
     Ok(certificates)
 }

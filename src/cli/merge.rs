@@ -29,7 +29,8 @@ pub struct Args {
 /// objectives `kvassay certify DIR --require` asks for.
 ///
 /// # Errors
-/// Exit 2 for parts that do not belong together, 3 where one is missing or has not ended.
+/// Exit 2 for parts that do not belong together, 3 where one is missing or has not ended, 5 where the
+/// records contradict themselves: there is no run then.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let outcome = merge(args, out);
     args.summary.annotated(outcome, out)
@@ -39,7 +40,10 @@ fn merge(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     args.summary.check(&[])?;
     store::merge(&args.runs, &args.out).map_err(failure)?;
     let dir = RunDir::open(&args.out).map_err(|error| qualify::failure(error.into()))?;
-    let certificates = issue::issue(&dir)?;
+    let certificates = issue::issue(&dir).inspect_err(|_| {
+        // The parts hold everything: a run without certificates would stand in their way.
+        let _ = std::fs::remove_dir_all(&args.out);
+    })?;
     let issued = Issued {
         run: &args.out,
         stored: Some(&issue::certificates_folder(&args.out)),

@@ -23,6 +23,15 @@ impl RunDir {
         self.write(&["certificates"], &file, CERTIFICATE_SCHEMA, certificate)
     }
 
+    /// Writes the badge beside the certificate of the recipe `name`, atomically.
+    ///
+    /// # Errors
+    /// As [`RunDir::write_panel`].
+    pub fn write_badge(&self, name: &str, svg: &[u8]) -> Result<(), StoreError> {
+        check_name(name)?;
+        self.write_bytes(&["certificates"], &format!("{name}.svg"), svg)
+    }
+
     /// Refuses what [`RunDir::write_certificate`] would not replace, and touches nothing.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::error::Category;
 
 use crate::schema::{CERTIFICATE_SCHEMA, Certificate, parse_strict};
 
@@ -18,12 +19,15 @@ pub(super) const MOST_BYTES: u64 = 64 << 20;
 /// doubled keys and unknown fields.
 ///
 /// # Errors
-/// [`StoreError::Io`], [`StoreError::TooLarge`], [`StoreError::Newer`], [`StoreError::Schema`];
-/// [`StoreError::Json`] with line and column.
+/// [`StoreError::Nothing`], [`StoreError::Io`], [`StoreError::TooLarge`], [`StoreError::Newer`],
+/// [`StoreError::Schema`]; [`StoreError::NoJson`] and [`StoreError::Json`] with line and column.
 pub fn read_certificate(path: &Path) -> Result<Certificate, StoreError> {
     match read(path, CERTIFICATE_SCHEMA)? {
         Some((certificate, _)) => Ok(certificate),
-        None => Err(StoreError::io(path, "read")(io::ErrorKind::NotFound.into())),
+        None => Err(StoreError::Nothing {
+            path: path.to_owned(),
+            expected: "a certificate",
+        }),
     }
 }
 
@@ -65,11 +69,32 @@ pub(super) fn read<T: DeserializeOwned>(
         }
         Err(error) => return Err(error),
     };
-    let tree = parse_strict(&bytes).map_err(StoreError::json(path))?;
+    let tree = parse_strict(&bytes).map_err(|error| no_document(path, &bytes, error, expected))?;
     check(path, &tree, expected)?;
     // Read from the text again: errors in fields then name their line.
     let document = serde_json::from_slice(&bytes).map_err(StoreError::json(path))?;
     Ok(Some((document, bytes)))
+}
+
+/// What stands where a document of the schema `expected` cannot be read.
+fn no_document(
+    path: &Path,
+    bytes: &[u8],
+    error: serde_json::Error,
+    expected: &'static str,
+) -> StoreError {
+    let found = match error.classify() {
+        _ if bytes.is_empty() => "an empty file".to_owned(),
+        _ if bytes.starts_with(b"\xef\xbb\xbf") => "a byte order mark".to_owned(),
+        Category::Eof => format!("the beginning of one ({error})"),
+        Category::Syntax => format!("text that is no JSON ({error})"),
+        Category::Data | Category::Io => return StoreError::json(path)(error),
+    };
+    StoreError::NoJson {
+        path: path.to_owned(),
+        found,
+        expected,
+    }
 }
 
 /// Refuses to overwrite a document of a newer version. What is no document at all may be replaced.

@@ -55,6 +55,14 @@ pub enum StoreError {
         /// Directory.
         path: PathBuf,
     },
+    /// Nothing where a document is to be.
+    #[error("{path}: found nothing there, expected {expected}")]
+    Nothing {
+        /// Path of the document.
+        path: PathBuf,
+        /// What the document is.
+        expected: &'static str,
+    },
     /// The run, or an arm of it, began under another protocol.
     #[error(
         "{path}: began under protocol {found}, expected {expected}: records stand under the \
@@ -124,6 +132,16 @@ pub enum StoreError {
         path: PathBuf,
         /// Cause, with its line and column.
         source: serde_json::Error,
+    },
+    /// No JSON at all.
+    #[error("{path}: found {found}, expected {expected}")]
+    NoJson {
+        /// File.
+        path: PathBuf,
+        /// What it holds instead.
+        found: String,
+        /// Schema of the document that belongs there.
+        expected: &'static str,
     },
     /// A value that JSON cannot hold.
     #[error("{path}: {what} holds a number that is not finite, expected finite numbers")]

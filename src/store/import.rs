@@ -3,7 +3,6 @@
 use crate::schema::{IMPORT_SCHEMA, ImportReport, Record};
 
 use super::StoreError;
-use super::atomic::write_atomic;
 use super::record::push_line;
 use super::run::{RunDir, record_path};
 
@@ -41,13 +40,11 @@ impl RunDir {
         records: &[Record],
     ) -> Result<(), StoreError> {
         let path = self.path().join(record_path(arm, panel)?);
-        self.lock_for_writing()?;
         let mut bytes = Vec::new();
         for record in records {
             push_line(&path, record, &mut bytes)?;
         }
-        self.make_dirs(&["arms", arm])?;
-        write_atomic(&path, &bytes)
+        self.write_bytes(&["arms", arm], &format!("{panel}.jsonl"), &bytes)
     }
 }
 

@@ -6,7 +6,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::StoreError;
-use super::atomic;
 use super::manifest::{Difference, differences};
 use super::run::{
     CALIBRATION_FILE, MANIFEST_FILE, RunDir, check_vacant, engagement_path, record_path, start_path,
@@ -327,7 +326,6 @@ fn write_arm(run: &RunDir, parts: &[Part], arm: &str) -> Result<(), MergeError> 
     if let Some(answers) = start.and_then(|start| start.answers) {
         run.start_arm(arm, answers)?;
     }
-    let folder = run.make_dirs(&["arms", arm])?;
     for name in logs(parts, arm)? {
         let mut bytes = Vec::new();
         for part in parts {
@@ -338,7 +336,7 @@ fn write_arm(run: &RunDir, parts: &[Part], arm: &str) -> Result<(), MergeError> 
                 Err(error) => return Err(StoreError::io(&path, "read")(error).into()),
             }
         }
-        atomic::write_atomic(&folder.join(name), &bytes)?;
+        run.write_bytes(&["arms", arm], &name, &bytes)?;
     }
     if let Some(engagement) = engagement(parts, arm)? {
         run.write_engagement(arm, &engagement)?;

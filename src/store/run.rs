@@ -245,8 +245,18 @@ impl RunDir {
     /// [`StoreError::Io`], [`StoreError::Name`], [`StoreError::Locked`].
     pub fn write_panel(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         check_name(name)?;
+        self.write_bytes(&[PANELS_DIR], &format!("{name}.jsonl"), bytes)
+    }
+
+    /// Writes a file of the run, atomically: what a crash leaves behind, the next write replaces.
+    pub(super) fn write_bytes(
+        &self,
+        dirs: &[&str],
+        file: &str,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
         self.lock_for_writing()?;
-        let path = self.make_dirs(&[PANELS_DIR])?.join(format!("{name}.jsonl"));
+        let path = self.make_dirs(dirs)?.join(file);
         atomic::replace(self.disk.as_ref(), &path, bytes)
     }
 

@@ -99,6 +99,16 @@ fn a_killed_part_goes_on_and_is_not_merged_before() {
             "part-1-2/arms/SD/engagement.json: found no totals",
         ));
     fs::write(&engagement, bytes).unwrap();
+    let flipped = match text.contains("\"correct\":true") {
+        true => text.replacen("\"correct\":true", "\"correct\":false", 1),
+        false => text.replacen("\"correct\":false", "\"correct\":true", 1),
+    };
+    fs::write(&records, flipped).unwrap();
+    merge(&tiny, &[&one, &two], "merged")
+        .code(5)
+        .stderr(contains("arm AF, panel math"));
+    assert!(is_untouched(&tiny, "merged"));
+    fs::write(&records, text).unwrap();
     merge(&tiny, &[&one, &two], "merged").code(0);
 }
 

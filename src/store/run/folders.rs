@@ -41,6 +41,12 @@ pub(in crate::store) fn check_vacant(path: &Path) -> Result<(), StoreError> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return Err(StoreError::ForeignFiles {
+                path: path.to_owned(),
+                found: "a file".to_owned(),
+            });
+        }
         Err(error) => return Err(StoreError::io(path, "list")(error)),
     };
     let unfinished = temporary(Path::new(MANIFEST_FILE));

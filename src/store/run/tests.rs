@@ -94,6 +94,29 @@ fn what_an_interrupted_create_leaves_behind_is_no_obstacle() {
 }
 
 #[test]
+fn what_a_crash_left_beside_a_file_goes_with_its_next_write() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = RunDir::create(root.path(), &sample()).unwrap();
+    let left = [
+        "certificates/.AD.svg.tmp",
+        "panels/.math.jsonl.tmp",
+        "arms/AD/.math.jsonl.tmp",
+    ]
+    .map(|name| root.path().join(name));
+    for path in &left {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "cut sho").unwrap();
+    }
+    dir.write_badge("AD", b"<svg/>").unwrap();
+    dir.write_panel("math", b"{}").unwrap();
+    dir.write_records("AD", "math", &[]).unwrap();
+    for path in left {
+        assert!(!path.exists(), "{}", path.display());
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+}
+
+#[test]
 fn a_resume_under_other_conditions_lists_every_difference() {
     let root = tempfile::tempdir().unwrap();
     drop(RunDir::create(root.path(), &sample()).unwrap());
