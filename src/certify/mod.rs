@@ -51,7 +51,8 @@ pub use caveats::FEW_DOCUMENTS;
 pub use check::check;
 pub use contrast::{
     CONFIDENCE, ComparedRun, Comparison, Contrast, ContrastCounts, ContrastError, ContrastMethod,
-    Direction, EndpointFamily, GivenRun, Lack, MissingContrast, contrasts, contrasts_with,
+    Direction, EndpointFamily, GivenRun, Lack, MissingContrast, check_models, contrasts,
+    contrasts_with,
 };
 pub use error::{AaDifference, CertifyError, Mismatch, RegenerationDifference};
 pub use evidence::{ArmEvidence, Evidence, GoldCase, PanelGold};

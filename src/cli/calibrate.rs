@@ -11,6 +11,7 @@ use crate::report::Progress;
 use crate::schema::CalibrationSource;
 use crate::store::{MANIFEST_FILE, write_json_atomic};
 
+use super::certify::real;
 use super::output::{Kind, Output};
 use super::prepare::{Prepared, model_failure};
 use super::qualify::failure;
@@ -34,15 +35,11 @@ pub struct Args {
 
 /// A run's own calibration is evidence that its certificates name.
 fn refuse_in_run(out: &Path) -> Result<(), Failure> {
-    let whole = std::path::absolute(out)
+    let real = real(out)
         .with_context(|| format!("--out {}", out.display()))
         .map_err(Failure::input)?;
-    let folders = whole.ancestors().skip(1);
-    let real = folders.map(|folder| folder.canonicalize().unwrap_or_else(|_| folder.to_owned()));
-    match real
-        .into_iter()
-        .find(|folder| folder.join(MANIFEST_FILE).is_file())
-    {
+    let is_run = |folder: &&Path| folder.join(MANIFEST_FILE).is_file();
+    match real.ancestors().find(is_run) {
         None => Ok(()),
         Some(run) => Err(Failure::input(anyhow!(
             "--out {}: found a file of the run {}, expected one outside of it",

@@ -1,6 +1,5 @@
 //! `kvassay certify`: recomputes the certificates of a run.
 
-use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use crate::store::{RunDir, write_json_atomic};
 
 use super::baseline::BaselineArgs;
 use super::issue::{self, Issued};
-use super::output::SummaryArgs;
+use super::output::{SummaryArgs, make_folder};
 use super::qualify::Require;
 use super::{Exit, Failure, protocol, qualify};
 
@@ -114,9 +113,7 @@ fn write(folder: &Path, run: &Path, certificates: &[Certificate]) -> Result<(), 
             "--out {shown}: found a folder of the run, expected one outside of it: its own certificates stand under its own protocol"
         )));
     }
-    fs::create_dir_all(folder)
-        .with_context(context)
-        .map_err(Failure::input)?;
+    make_folder("--out", folder)?;
     let paths = certificates
         .iter()
         .map(|certificate| folder.join(format!("{}.json", certificate.recipe.name)));
@@ -140,8 +137,16 @@ pub(super) fn lies_in(path: &Path, folder: &Path) -> std::io::Result<bool> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
+    Ok(real(path)?.starts_with(folder))
+}
+
+/// What `path` leads to, or its nearest folder that exists.
+pub(super) fn real(path: &Path) -> std::io::Result<PathBuf> {
     let whole = std::path::absolute(path)?;
-    let existing = whole.ancestors().find(|path| path.exists());
-    let real = existing.unwrap_or(&whole).canonicalize()?;
-    Ok(real.starts_with(folder))
+    // A descriptor of a pipe, as /dev/stdout may be one, leads to no path: its folder counts.
+    let mut real = whole
+        .ancestors()
+        .filter_map(|path| path.canonicalize().ok());
+    real.next()
+        .ok_or_else(|| std::io::ErrorKind::NotFound.into())
 }

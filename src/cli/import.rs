@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{anyhow, bail};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args as ClapArgs, Subcommand};
 
 use crate::import::{self, ImportError, ImportPlan, Logs, csv, inspect, lighteval, lm_eval};
@@ -126,7 +127,7 @@ struct Common {
     #[arg(long, value_name = "NAME")]
     control: Option<String>,
     /// Model name [default: the one that the files state].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     model: Option<String>,
     /// Objective that must hold; with none the exit code says whether the evidence is complete.
     #[arg(long, value_enum)]

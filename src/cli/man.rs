@@ -9,6 +9,7 @@ use clap_mangen::Man;
 
 use crate::store;
 
+use super::output::make_folder;
 use super::{Cli, Exit, Failure, qualify};
 
 /// Arguments of `kvassay man`.
@@ -25,15 +26,12 @@ pub struct Args {
 /// Prints one page or writes all of them.
 ///
 /// # Errors
-/// Exit 2 for a command that does not exist or a folder that cannot be made, 4 where a page cannot
-/// be written.
+/// Exit 2 for a command that does not exist or a file where the folder is to be, 4 where folder or
+/// pages cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let pages = pages()?;
     if let Some(folder) = &args.out {
-        std::fs::create_dir_all(folder).map_err(|error| {
-            let shown = folder.display().to_string();
-            Failure::input(anyhow::Error::new(error).context(format!("--out {shown}")))
-        })?;
+        make_folder("--out", folder)?;
         for page in &pages {
             store::write_atomic(&folder.join(format!("{}.1", page.name)), &page.roff)
                 .map_err(|error| qualify::failure(error.into()))?;

@@ -52,7 +52,7 @@ struct Loaded {
 /// all of them follow from the records; the page is written either way and says what does not.
 ///
 /// # Errors
-/// [`Failure`]: no run, no certificates, a file that cannot be read as what it is, or one in the
+/// [`Failure`]: no run, two of one model, no certificates, a file that cannot be read as what it is, or one in the
 /// page's place that is no page (2), a page that cannot be written (4).
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let output = Output {
@@ -63,6 +63,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     output.check(&[])?;
     let loaded = args.runs.iter().map(|run| load(run, &args.out));
     let runs = loaded.collect::<Result<Vec<Loaded>, Failure>>()?;
+    check_models(&args.runs, &runs)?;
     let page = page(&runs, args.flips)?;
     write_atomic(&args.out, page.as_bytes()).map_err(store_failure)?;
     let held: Vec<&Held> = runs.iter().flat_map(|run| &run.held).collect();
@@ -86,6 +87,19 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
         failed.join(", ")
     )?;
     Ok(Exit::Mismatch)
+}
+
+/// A page compares models: two runs of one would stand there as two.
+fn check_models(paths: &[PathBuf], runs: &[Loaded]) -> Result<(), Failure> {
+    let names: Vec<String> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let named = names.iter().zip(runs);
+    let manifests: Vec<_> = named
+        .map(|(name, run)| (name.as_str(), run.dir.manifest()))
+        .collect();
+    certify::check_models(&manifests).map_err(Failure::input)
 }
 
 /// Reads a run and checks its certificates.

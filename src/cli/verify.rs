@@ -7,6 +7,7 @@ mod schema;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use anyhow::anyhow;
 use clap::Args as ClapArgs;
 
 use crate::certify::verify::{self, Disagreement};
@@ -14,7 +15,7 @@ use crate::schema::{Certificate, Statement, ToolIdentity};
 use crate::store::{self, RunDir, StoreError};
 
 use super::output::{Kind, Output, SummaryFormat};
-use super::{Exit, Failure, issue, qualify};
+use super::{Exit, Failure, issue, protocol, qualify};
 
 use document::{Check, Document};
 
@@ -28,6 +29,9 @@ pub struct Args {
     /// from the certificate's own figures is checked.
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
+    /// The protocol of a certificate that `certify --protocol` issued, as it was named there.
+    #[arg(long, value_name = "NAME|PATH", requires = "run")]
+    protocol: Option<String>,
     /// Validate the file against the JSON Schema of its kind and nothing else.
     #[arg(long, conflicts_with_all = ["run", "statement"])]
     schema_only: bool,
@@ -62,7 +66,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let certificate = store::read_certificate(&args.certificate).map_err(store_failure)?;
     let mut notes = Vec::new();
     let mismatches = match &args.run {
-        Some(run) => against_run(&certificate, run, &mut notes)?,
+        Some(run) => against_run(&certificate, run, args, &mut notes)?,
         None => alone(&certificate, &mut notes),
     };
     if let Some(path) = &args.statement {
@@ -92,10 +96,27 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
 fn against_run(
     certificate: &Certificate,
     run: &Path,
+    args: &Args,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Disagreement>, Failure> {
     let dir = RunDir::open(run).map_err(store_failure)?;
-    let found = verify::against_run(certificate, &dir).map_err(issue::certify_failure)?;
+    let found = match &args.protocol {
+        Some(name) => {
+            let protocol = protocol::load(name).map_err(Failure::input)?;
+            verify::against_run_under(certificate, &dir, &protocol)
+        }
+        None if verify::is_judged_after(certificate, &dir) => {
+            return Err(Failure::input(anyhow!(
+                "{}: found a certificate under protocol {}, which came after the records of {}, expected \
+                 --protocol with that protocol",
+                args.certificate.display(),
+                certificate.protocol.name,
+                run.display()
+            )));
+        }
+        None => verify::against_run(certificate, &dir),
+    };
+    let found = found.map_err(issue::certify_failure)?;
     notes.push(
         "A consistent rewrite of run and certificate together cannot be seen, unless the \
          certificate was kept elsewhere or signed."

@@ -161,7 +161,10 @@ impl Columns {
         }
         let at = |name: &str| names.iter().position(|found| *found == name);
         let lacks = |expected: String| {
-            let found = format!("columns {}", names.join(", "));
+            let found = match names.iter().all(|name| name.is_empty()) {
+                true => "no names of columns".to_owned(),
+                false => format!("columns {}", names.join(", ")),
+            };
             ImportError::input(place(), found, expected)
         };
         let name = match asked {

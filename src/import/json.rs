@@ -1,43 +1,64 @@
-//! JSON as Python writes it: with bare `NaN` and `Infinity`.
+//! JSON as Python writes it: with bare `NaN` and `Infinity`, and whole numbers of any length.
 
 use std::borrow::Cow;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::schema::parse_strict;
+
 use super::ImportError;
+
+/// Digits from which a whole number may be longer than 64 bits.
+const LONG: usize = 19;
 
 /// Words that stand for numbers in Python's JSON and are no JSON, the longest first.
 const NOT_FINITE: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
 /// Parses JSON in which numbers may be `NaN`, `Infinity` and `-Infinity`; each of them becomes
-/// the string of that name, so that it is named and never taken for a number.
+/// the string of that name, so that it is named and never taken for a number. So does a whole number
+/// that 64 bits cannot hold: as a float it would be the same as its neighbours.
 ///
 /// # Errors
-/// [`ImportError::Input`] with what the parser found.
+/// [`ImportError::Input`] with what the parser found, a key that is there twice among it.
 pub(super) fn parse<T: DeserializeOwned>(
     place: &str,
     bytes: &[u8],
     expected: &str,
 ) -> Result<T, ImportError> {
-    serde_json::from_slice(&quoted(bytes))
+    let text = quoted(bytes);
+    parse_strict(&text)
+        .and_then(|_| serde_json::from_slice(&text))
         .map_err(|error| ImportError::input(place, error.to_string(), expected))
 }
 
-/// `bytes` with the bare words of [`NOT_FINITE`] in quotes.
+/// `bytes` with the bare words of [`NOT_FINITE`] and whole numbers beyond 64 bits in quotes.
 fn quoted(bytes: &[u8]) -> Cow<'_, [u8]> {
-    if !holds(bytes, b"NaN") && !holds(bytes, b"Infinity") {
+    let is_long = |run: &[u8]| run.len() >= LONG;
+    let mut digits = bytes.split(|byte| !byte.is_ascii_digit());
+    if !holds(bytes, b"NaN") && !holds(bytes, b"Infinity") && !digits.any(is_long) {
         return Cow::Borrowed(bytes);
     }
     let mut out = Vec::with_capacity(bytes.len() + 16);
     let (mut at, mut in_string) = (0, false);
     while let Some(&byte) = bytes.get(at) {
         let rest = &bytes[at..];
-        if let (false, Some(word)) = (in_string, bare_word(rest)) {
+        let number = if in_string { &[] } else { number(rest) };
+        let bare = match in_string {
+            true => None,
+            false if is_too_long(number) => Some(number),
+            false => bare_word(rest).map(str::as_bytes),
+        };
+        if let Some(bare) = bare {
             out.push(b'"');
-            out.extend_from_slice(word.as_bytes());
+            out.extend_from_slice(bare);
             out.push(b'"');
-            at += word.len();
+            at += bare.len();
+            continue;
+        }
+        if !number.is_empty() {
+            out.extend_from_slice(number);
+            at += number.len();
             continue;
         }
         if in_string && byte == b'\\' {
@@ -51,6 +72,32 @@ fn quoted(bytes: &[u8]) -> Cow<'_, [u8]> {
         at += 1;
     }
     Cow::Owned(out)
+}
+
+/// The number that `rest` starts with, right or not; empty where there is none.
+fn number(rest: &[u8]) -> &[u8] {
+    if !rest
+        .strip_prefix(b"-")
+        .unwrap_or(rest)
+        .first()
+        .is_some_and(u8::is_ascii_digit)
+    {
+        return &[];
+    }
+    let is_part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+    let end = rest.iter().position(|byte| !is_part(byte));
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+/// Whether it is a whole number that 64 bits cannot hold.
+fn is_too_long(number: &[u8]) -> bool {
+    let digits = number.strip_prefix(b"-").unwrap_or(number);
+    let is_whole = digits.len() >= LONG && digits.iter().all(u8::is_ascii_digit);
+    // JSON has no leading zeros: the parser refuses them by itself.
+    is_whole
+        && digits[0] != b'0'
+        && std::str::from_utf8(number)
+            .is_ok_and(|text| text.parse::<u64>().is_err() && text.parse::<i64>().is_err())
 }
 
 /// The word of [`NOT_FINITE`] that `rest` starts with, unless more letters follow it.
@@ -167,6 +214,39 @@ mod tests {
             let error = parse::<Value>("x:1", bad.as_bytes(), "JSON").unwrap_err();
             assert!(error.to_string().starts_with("x:1: found "), "{error}");
         }
+    }
+
+    #[test]
+    fn whole_numbers_beyond_64_bits_keep_their_digits() {
+        let value = read(
+            r#"[18446744073709551615, 18446744073709551616, -9223372036854775809,
+                {"100000000000000000000": "100000000000000000007"}, 100000000000000000007,
+                1e30, 0.10000000000000000000, -9223372036854775808]"#,
+        );
+        assert_eq!(value[0], u64::MAX);
+        assert_eq!(value[1], "18446744073709551616");
+        assert_eq!(value[2], "-9223372036854775809");
+        assert_eq!(value[3]["100000000000000000000"], "100000000000000000007");
+        assert_eq!(value[4], "100000000000000000007");
+        assert_eq!((&value[5], &value[6]), (&1e30.into(), &0.1.into()));
+        assert_eq!(value[7], i64::MIN);
+        for bad in ["00000000000000000000001", "1000000000000000000000-1"] {
+            assert!(
+                parse::<Value>("x:1", bad.as_bytes(), "JSON").is_err(),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_refused() {
+        let line = br#"{"exact_match": 1.0, "doc": {}, "exact_match": 0.0}"#;
+        let error = parse::<Value>("x:4", line, "a sample").unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("x:4: found ") && text.contains("exact_match"),
+            "{text}"
+        );
     }
 
     #[test]

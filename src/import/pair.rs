@@ -156,8 +156,12 @@ impl Conflicts {
                 .as_ref()
                 .map(|content| &content.question_sha256);
             let golds = question.and_then(|question| self.golds_of_question.get(question));
-            if golds.is_some_and(|golds| golds.len() > 1) {
-                clauses.insert("the question has several gold answers".to_owned());
+            if let Some(golds) = golds.filter(|golds| golds.len() > 1) {
+                let what = match golds.contains(&None) {
+                    true => "the question has a gold answer in some samples only",
+                    false => "the question has several gold answers",
+                };
+                clauses.insert(what.to_owned());
             }
         }
         let prompts: BTreeSet<&String> = all()

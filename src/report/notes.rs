@@ -2,8 +2,8 @@
 
 use crate::certify::{Unattainable, unattainable};
 use crate::schema::{
-    AnswerMode, AnswerResult, Certificate, ObjectiveResult, Objectives, RuleName, RuleResult,
-    Verdict,
+    AaResult, AnswerMode, AnswerResult, Certificate, ObjectiveResult, Objectives, RuleName,
+    RuleResult, Verdict,
 };
 
 use super::check::against_sentences;
@@ -101,15 +101,18 @@ pub(super) fn aa(certificates: &[Certificate]) -> String {
     if aa.records == 0 {
         return "A/A (native against native): run, but nothing was compared".to_owned();
     }
+    let outcome = aa_outcome(aa, &aa.records.to_string());
+    format!("A/A (native against native): {outcome}")
+}
+
+/// What native lost and gained against itself, over `records` in words.
+pub(super) fn aa_outcome(aa: &AaResult, records: &str) -> String {
     // How many of them differ is not recorded.
-    let bits = match (aa.identical_bits, aa.records) {
-        (true, records) => format!("identical bits in {records} records"),
-        (false, records) => format!("bits differ, {records} records compared"),
+    let bits = match aa.identical_bits {
+        true => format!("identical bits in {records} records"),
+        false => format!("bits differ, {records} records compared"),
     };
-    format!(
-        "A/A (native against native): {} lost, {} gained, {bits}",
-        aa.lost, aa.gained
-    )
+    format!("{} lost, {} gained, {bits}", aa.lost, aa.gained)
 }
 
 /// Which answers were verified instead of generated; nothing where all were generated.

@@ -34,7 +34,7 @@ fn outlook_sentence(outlook: &RuleOutlook) -> String {
     let place = format!("{rule} on {panel} against {control}");
     if outlook.beyond_limit {
         return format!(
-            "{place}: the estimate itself is beyond the limit, more pairs alone would not do"
+            "{place}: the estimate itself is at the limit or beyond, more pairs alone would not do"
         );
     }
     let about = if outlook.approximate { "about " } else { "" };

@@ -300,7 +300,7 @@ fn what_rules_needed_is_said_once() {
     for expected in [
         "AF: gross_loss on math against native: if what was observed on 1319 pairs held, 2541 \
          would pass with probability 0.8, more than 100000 with 0.95\n",
-        "AF: net_change on math against native: the estimate itself is beyond the limit, more \
+        "AF: net_change on math against native: the estimate itself is at the limit or beyond, more \
          pairs alone would not do\n",
         "about 80 would pass",
     ] {

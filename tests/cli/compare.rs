@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use kvassay::schema::sha256_hex;
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::tiny::Tiny;
@@ -262,6 +263,14 @@ fn runs_and_contrasts_that_do_not_fit_are_refused() {
         &["one/run.json", "elsewhere/run.json", &digest],
     );
     refused(&["one", "one"], 2, &["tiny-llama is given twice"]);
+    tiny.kvassay()
+        .args(["report", "one", "one", "--out", "page.html"])
+        .assert()
+        .code(2)
+        .stderr(contains(
+            "one/run.json, one/run.json: model tiny-llama is given twice",
+        ));
+    assert!(!tiny.path("page.html").exists());
     refused(&["one", "nowhere"], 2, &["nowhere"]);
     let arms = "native, AF, SD, RD";
     refused(&["one", "--contrast", "AF-XX"], 2, &["`AF-XX`", arms]);

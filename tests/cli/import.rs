@@ -467,3 +467,56 @@ fn the_public_outcomes_lose_64_and_gain_293() {
         "{caveats}"
     );
 }
+
+/// As floats, numbers next to each other would be one.
+#[test]
+fn whole_numbers_of_any_length_are_told_apart() {
+    let place = Place::new();
+    let line = |target: &str| {
+        format!(
+            "{{\"doc_id\":0,\"doc\":{{\"question\":\"How many?\"}},\"target\":{target},\"exact_match\":1.0}}\n"
+        )
+    };
+    place.write("a.jsonl", &line("100000000000000000000"));
+    place.write("b.jsonl", &line("100000000000000000007"));
+    let import = |candidate: &str, out: &str| {
+        place.run(&format!(
+            "import lm-eval --native a.jsonl --candidate {candidate} --recipe AD --model m --out {out}"
+        ))
+    };
+    assert_eq!(import("a.jsonl", "same").code, 2, "one file for both arms");
+    place.write("c.jsonl", &line("100000000000000000000"));
+    assert_eq!(import("c.jsonl", "same").code, 0);
+    let done = import("b.jsonl", "other");
+    assert_eq!(done.code, 3, "{}", done.out);
+    let report = place.json("other/import.json").to_string();
+    assert!(report.contains("several gold answers"), "{report}");
+
+    let twice = line("1").replace("1.0", "1.0,\"exact_match\":0.0");
+    place.write("d.jsonl", &twice);
+    let done = import("d.jsonl", "twice");
+    assert_eq!(done.code, 2);
+    assert!(
+        done.err
+            .contains("d.jsonl:1: found key `exact_match` a second time"),
+        "{}",
+        done.err
+    );
+    assert!(!place.path("twice").exists());
+}
+
+#[test]
+fn a_model_has_a_name() {
+    let place = Place::new();
+    place.write("t.csv", &table(3, "", ""));
+    let mut kvassay = Command::cargo_bin("kvassay").unwrap();
+    let line = "import csv --pairs t.csv --recipe AD --out run --model";
+    let output = kvassay
+        .current_dir(place.0.path())
+        .args(line.split_whitespace())
+        .arg("")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!place.path("run").exists());
+}

@@ -189,6 +189,23 @@ fn another_protocol_judges_without_touching_the_run(tiny: &Tiny) {
     let (code, _, err) = in_tiny_world(tiny, &args);
     assert_eq!(code, 2);
     assert!(err.contains("SD.json"), "{err}");
+
+    // It is verified under its own protocol, and under no other.
+    let verify = |more: &[&str]| {
+        let args = [&["verify", "judged/SD.json", "--run", "run"][..], more].concat();
+        in_tiny_world(tiny, &args)
+    };
+    let (code, out, _) = verify(&under);
+    assert_eq!(code, 0, "{out}");
+    let (code, out, err) = verify(&[]);
+    assert_eq!((code, out.as_str()), (2, ""), "{err}");
+    assert!(
+        err.contains("under protocol later") && err.contains("--protocol"),
+        "{err}"
+    );
+    let (code, out, _) = verify(&["--protocol", "tiny.json"]);
+    assert_eq!(code, 5, "{out}");
+    assert!(out.contains("protocol.sha256"), "{out}");
     assert!(before == files(&tiny.path("run")), "the run was changed");
     assert_eq!(in_tiny_world(tiny, &["certify", "run", "--out", "x"]).0, 2);
 }

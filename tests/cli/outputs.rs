@@ -513,7 +513,7 @@ fn baselines_that_say_nothing_about_the_run_are_refused() {
         );
         assert!(output.stdout.is_empty());
     };
-    refused("absent.json", 2, "cannot read");
+    refused("absent.json", 2, "found nothing there");
     refused("run/certificates/AD.json", 2, "kept elsewhere");
     changed(&world, "AD", "forged.json", |certificate| {
         certificate["objectives"]["preservation"]["rules"][0]["bound"] = json!(0.001);
@@ -809,6 +809,36 @@ fn manual_pages_of_the_program_and_of_every_command() {
     assert_eq!(written("kvassay.1"), program);
     assert_eq!(written("kvassay-protocol-new.1"), command);
     assert!(written("kvassay-qualify.1").contains("\\-\\-baseline"));
+    fs::write(world.root().join("file"), "").unwrap();
+    for folder in ["file", "file/pages"] {
+        let output = run(&world, &["man", "--out", folder]);
+        assert_eq!(code(&output), 2);
+        let message = text(&output.stderr);
+        assert!(
+            message.contains("found a file, expected a folder"),
+            "{message}"
+        );
+    }
+}
+
+/// A pipe behind a descriptor has no path.
+#[cfg(unix)]
+#[test]
+fn a_page_goes_into_a_pipe() {
+    let world = Synthetic::new();
+    for path in ["/dev/stdout", "/proc/self/fd/1"] {
+        let output = run(&world, &["report", "run", "--out", path]);
+        assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+        assert!(text(&output.stdout).starts_with("<!doctype html>"));
+    }
+    let output = run(&world, &["report", "run", "--out", "-"]);
+    assert_eq!(code(&output), 2);
+    let message = text(&output.stderr);
+    assert!(
+        message.contains("--out -: found no path") && message.contains("/dev/stdout"),
+        "{message}"
+    );
+    assert!(!world.root().join("-").exists());
 }
 
 #[test]

@@ -529,12 +529,20 @@ fn calibrate_writes_what_a_run_measures() {
             "--out tiny.json: found a file that is no calibration",
         ));
     assert_eq!(fs::read(tiny.protocol()).unwrap(), protocol);
-    // That of a run is its evidence.
-    tiny.command("calibrate")
-        .args(["--out", "run/calibration.json"])
-        .assert()
-        .code(2)
-        .stderr(contains("found a file of the run"));
+    // That of a run is its evidence, by whatever way it is reached.
+    let mut inside = vec!["run/calibration.json"];
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("run/arms", tiny.path("elsewhere")).unwrap();
+        inside.push("elsewhere/scales.json");
+    }
+    for out in inside {
+        tiny.command("calibrate")
+            .args(["--out", out])
+            .assert()
+            .code(2)
+            .stderr(contains("found a file of the run"));
+    }
 }
 
 /// Questions enough to be stopped in the midst of them.

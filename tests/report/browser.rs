@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::synthetic::{Synthetic, usual};
-use super::{escaping, page, report};
+use super::{change_document, escaping, page, report};
 
 const NAMES: [&str; 5] = [
     "chromium-headless-shell",
@@ -240,8 +240,13 @@ fn pages_fit_phones_and_wide_screens_and_ask_for_nothing() {
     assert_fits(&browser, page(&synthetic.run()));
     escaping::hostile(&synthetic);
     let run = synthetic.run();
-    let (_, twice) = report(&run, &[run.to_str().unwrap()]);
-    assert_fits(&browser, twice);
+    let other = Synthetic::new();
+    change_document(other.run().join("run.json"), |manifest| {
+        manifest["model"]["name"] = "other".into();
+        manifest["model"]["weights_sha256"] = "cd".repeat(32).into();
+    });
+    let (_, both) = report(&run, &[other.run().to_str().unwrap()]);
+    assert_fits(&browser, both);
     let two = Synthetic::with(&["a-control-with-a-long-name-of-a-server", "b"], &usual);
     assert_fits(&browser, page(&two.run()));
 }

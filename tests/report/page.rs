@@ -130,8 +130,21 @@ fn several_runs_share_a_page_and_contrasts() {
     ids.dedup();
     assert_eq!(ids.len(), all, "every anchor stands once");
 
-    let (done, page) = report(&one.run(), &[one.run().to_str().unwrap()]);
-    assert_eq!(done.code, 0, "{}", done.err);
+    let (done, before) = report(&one.run(), &[one.run().to_str().unwrap()]);
+    assert_eq!(done.code, 2, "{}", done.out);
+    assert!(
+        done.err.contains("model first-model is given twice"),
+        "{}",
+        done.err
+    );
+    assert!(before == page, "the page that was there stays");
+    change_document(other.run().join("run.json"), |manifest| {
+        manifest["protocol"]["seed"] = 99.into();
+        let protocol: Protocol = serde_json::from_value(manifest["protocol"].clone()).unwrap();
+        manifest["protocol_sha256"] = protocol.sha256().unwrap().into();
+    });
+    certify(&second);
+    let (_, page) = report(&one.run(), &[second.to_str().unwrap()]);
     assert!(page.contains("<p>None: <bdi>run 1 (first-model)&#x2f;run.json"));
     let single = super::page(&Synthetic::new().run());
     assert!(single.contains("protocol synthetic declares no contrasts"));

@@ -102,7 +102,10 @@ fn what_cannot_be_read_exits_2_and_leaves_stdout_empty() {
     fs::write(synthetic.root().join("none.json"), "{}").unwrap();
     fs::create_dir(synthetic.root().join("empty")).unwrap();
     for (args, message) in [
-        (vec!["absent.json"], "absent.json: cannot read"),
+        (
+            vec!["absent.json"],
+            "absent.json: found nothing there, expected a certificate",
+        ),
         (vec!["none.json"], "none.json: found schema none"),
         (vec!["kept"], "kept: cannot read"),
         (vec!["run/run.json"], "found schema kvassay.run/1"),
@@ -121,7 +124,26 @@ fn what_cannot_be_read_exits_2_and_leaves_stdout_empty() {
     fs::write(synthetic.run().join("run.json"), "{").unwrap();
     command(&synthetic, &["kept/AD.json", "--run", "run"])
         .code(2)
-        .stderr(contains("run/run.json: EOF"));
+        .stderr(contains("run/run.json: found the beginning of one (EOF"))
+        .stderr(contains("expected kvassay.run/1"));
+    let certificate = fs::read_to_string(synthetic.kept("AD")).unwrap();
+    for (text, found) in [
+        (String::new(), "an empty file"),
+        (format!("\u{feff}{certificate}"), "a byte order mark"),
+        (certificate[..99].to_owned(), "the beginning of one (EOF"),
+        (
+            certificate.replace("true", "NaN"),
+            "text that is no JSON (expected value",
+        ),
+        ("<svg/>".to_owned(), "text that is no JSON (expected value"),
+    ] {
+        fs::write(synthetic.root().join("other.json"), text).unwrap();
+        command(&synthetic, &["other.json"])
+            .code(2)
+            .stderr(contains(format!("other.json: found {found}")))
+            .stderr(contains("expected kvassay.certificate/1"))
+            .stdout("");
+    }
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn what_is_no_certificate_is_refused_with_its_place() {
             "expected value",
         ),
         (text[..text.len() / 2].to_owned(), "EOF"),
-        (String::new(), "EOF"),
+        (String::new(), "an empty file"),
         ("[".repeat(200_000), "recursion limit"),
     ];
     for (text, message) in refusals {

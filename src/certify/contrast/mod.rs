@@ -97,23 +97,34 @@ fn read<'a>(given: &GivenRun<'a>, scorer: &dyn Rescore) -> Result<Reading<'a>, C
 
 /// One protocol, and each model once.
 fn check_runs(runs: &[GivenRun<'_>]) -> Result<(), ContrastError> {
-    for (at, second) in runs.iter().enumerate() {
-        let theirs = &second.evidence.manifest;
-        for first in &runs[..at] {
-            let ours = &first.evidence.manifest;
-            if ours.protocol_sha256 != theirs.protocol_sha256 {
-                return Err(ContrastError::OtherProtocol {
-                    first: first.run.to_owned(),
-                    first_sha256: ours.protocol_sha256.clone(),
-                    second: second.run.to_owned(),
-                    second_sha256: theirs.protocol_sha256.clone(),
-                });
-            }
+    let runs = runs.iter().map(|run| (run.run, &run.evidence.manifest));
+    let runs: Vec<(&str, &Manifest)> = runs.collect();
+    for pair in runs.windows(2) {
+        let [(first, ours), (second, theirs)] = [pair[0], pair[1]];
+        if ours.protocol_sha256 != theirs.protocol_sha256 {
+            return Err(ContrastError::OtherProtocol {
+                first: first.to_owned(),
+                first_sha256: ours.protocol_sha256.clone(),
+                second: second.to_owned(),
+                second_sha256: theirs.protocol_sha256.clone(),
+            });
+        }
+    }
+    check_models(&runs)
+}
+
+/// That no two runs, each with its name in messages, are of one model.
+///
+/// # Errors
+/// [`ContrastError::GivenTwice`].
+pub fn check_models(runs: &[(&str, &Manifest)]) -> Result<(), ContrastError> {
+    for (at, &(second, theirs)) in runs.iter().enumerate() {
+        for &(first, ours) in &runs[..at] {
             let same_name = ours.model.name == theirs.model.name;
             if same_name || ours.model.weights_sha256 == theirs.model.weights_sha256 {
                 return Err(ContrastError::GivenTwice {
-                    first: first.run.to_owned(),
-                    second: second.run.to_owned(),
+                    first: first.to_owned(),
+                    second: second.to_owned(),
                     model: theirs.model.name.clone(),
                     what: if same_name {
                         "same name"

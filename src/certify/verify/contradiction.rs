@@ -91,6 +91,11 @@ pub(super) fn disagreement(error: &CertifyError, certificate: &Certificate) -> D
             source.to_string(),
             "the document that belongs there".to_owned(),
         ),
+        CertifyError::Store(StoreError::NoJson { path, found, .. }) => (
+            path.display().to_string(),
+            found.clone(),
+            "the document that belongs there".to_owned(),
+        ),
         CertifyError::Store(_) | CertifyError::Protocol(_) | CertifyError::Recipe { .. } => (
             "run".to_owned(),
             error.to_string(),

@@ -11,11 +11,11 @@ mod files;
 
 use serde_json::Value;
 
-use crate::schema::{Certificate, tree_differences};
+use crate::schema::{Certificate, Protocol, tree_differences};
 use crate::store::RunDir;
 
 use super::load::load_trial;
-use super::{CertifyError, certify};
+use super::{CertifyError, Reason, certify, judge_under, load};
 
 pub use alone::{alone, is_builtin};
 pub use disagreement::{Between, Disagreement};
@@ -30,8 +30,38 @@ pub fn against_run(
     certificate: &Certificate,
     dir: &RunDir,
 ) -> Result<Vec<Disagreement>, CertifyError> {
+    against(certificate, dir, None)
+}
+
+/// The same for a certificate that was issued under `protocol` after the records were there.
+///
+/// # Errors
+/// As [`against_run`].
+pub fn against_run_under(
+    certificate: &Certificate,
+    dir: &RunDir,
+    protocol: &Protocol,
+) -> Result<Vec<Disagreement>, CertifyError> {
+    against(certificate, dir, Some(protocol))
+}
+
+/// Whether the certificate says that its protocol came after the records of the run in `dir`, which
+/// stand under another one.
+pub fn is_judged_after(certificate: &Certificate, dir: &RunDir) -> bool {
+    let objectives = &certificate.objectives;
+    let reasons = [&objectives.preservation, &objectives.aggregate];
+    let mut reasons = reasons.iter().map(|objective| objective.reason.as_deref());
+    certificate.protocol.sha256 != dir.manifest().protocol_sha256
+        && reasons.any(|reason| reason == Some(Reason::ProtocolAfterRecords.name()))
+}
+
+fn against(
+    certificate: &Certificate,
+    dir: &RunDir,
+    protocol: Option<&Protocol>,
+) -> Result<Vec<Disagreement>, CertifyError> {
     let mut found = files::changed(certificate, dir)?;
-    match recompute(certificate, dir) {
+    match recompute(certificate, dir, protocol) {
         Ok(expected) => {
             found.extend(files::unlisted(certificate, &expected));
             let differences = tree_differences(&figures(certificate), &figures(&expected));
@@ -43,9 +73,17 @@ pub fn against_run(
     Ok(found)
 }
 
-fn recompute(certificate: &Certificate, dir: &RunDir) -> Result<Certificate, CertifyError> {
+fn recompute(
+    certificate: &Certificate,
+    dir: &RunDir,
+    protocol: Option<&Protocol>,
+) -> Result<Certificate, CertifyError> {
     let candidate = &certificate.recipe.name;
-    certify(candidate, &load_trial(dir, candidate)?)
+    let evidence = match protocol {
+        None => load_trial(dir, candidate)?,
+        Some(protocol) => judge_under(load(dir)?, protocol.clone())?,
+    };
+    certify(candidate, &evidence)
 }
 
 /// Everything that is compared field by field: neither the tool, which may be another, nor the

@@ -97,6 +97,10 @@ impl Output<'_> {
     /// # Errors
     /// Exit 2; 4 where the disk fails.
     pub fn check(&self, read: &[PathBuf]) -> Result<Option<PathBuf>, Failure> {
+        if self.path == Path::new("-") {
+            let found = "found no path, expected one; standard output is /dev/stdout, a file of this name ./-";
+            return Err(self.refused(found));
+        }
         let target = match Target::of(self.path) {
             Err(StoreError::Folder { .. }) => return Err(self.no_file("a folder")),
             other => other.map_err(|error| qualify::failure(error.into()))?,

@@ -20,7 +20,7 @@ const OBSERVED: &str = "Pairs with which a rule passes with probability 0.8 and 
 const APPROXIMATE: &str = "nll: documents by normal approximation from the observed increase and \
     its spread over documents.";
 const BEYOND: &str =
-    "none: the estimate itself is beyond the limit, more pairs alone would not do.";
+    "none: the estimate itself is at the limit or beyond, more pairs alone would not do.";
 const AS_IT_STANDS: &str = "The certificate's figures follow from each other; they were not \
     recomputed from its run.";
 

@@ -2,12 +2,17 @@
 
 use std::io::{BufRead, Write};
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::super::{Exit, Failure};
 use super::request::Request;
+use crate::schema::parse_strict;
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
+/// Id of a line that has none.
+const NO_ID: &str = "null";
 
 /// Answers every line that is not blank, in order.
 ///
@@ -37,32 +42,39 @@ pub(super) fn run(input: &mut dyn BufRead, out: &mut dyn Write) -> Result<Exit, 
         if result.is_err() {
             exit = Exit::BadInput;
         }
-        writeln!(out, "{}", Value::Object(response(id, result)))?;
+        let rest = match result {
+            Ok(values) => values,
+            Err(error) => Map::from_iter([("error".to_owned(), Value::String(error))]),
+        };
+        write!(out, "{{\"id\":{id}")?;
+        for (name, value) in rest {
+            write!(out, ",{}:{value}", Value::String(name))?;
+        }
+        writeln!(out, "}}")?;
     }
 }
 
-/// The id of a line, and its result or what is wrong with it.
-fn answer(line: &[u8]) -> (Value, Result<Map<String, Value>, String>) {
-    let object = match serde_json::from_slice::<Value>(line) {
+/// The one field of a line that is given back as it was written: as a number it might be another one.
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+}
+
+/// The id of a line as it stands there, and its result or what is wrong with it.
+fn answer(line: &[u8]) -> (&str, Result<Map<String, Value>, String>) {
+    let object = match parse_strict(line) {
         Ok(Value::Object(object)) => object,
-        Ok(_) => return (Value::Null, Err("not a JSON object".to_owned())),
-        Err(error) => return (Value::Null, Err(format!("not a JSON line: {error}"))),
+        Ok(_) => return (NO_ID, Err("not a JSON object".to_owned())),
+        Err(error) => return (NO_ID, Err(format!("not a JSON line: {error}"))),
     };
-    let id = object.get("id").cloned().unwrap_or(Value::Null);
+    let named = serde_json::from_slice::<Named<'_>>(line).ok();
+    let id = named
+        .and_then(|named| named.id)
+        .map_or(NO_ID, RawValue::get);
     let request = Request::from_json(&object).map_err(|error| error.to_string());
     let result = request.and_then(|r| r.compute().map_err(|error| error.to_string()));
     (id, result)
-}
-
-fn response(id: Value, result: Result<Map<String, Value>, String>) -> Map<String, Value> {
-    let mut response = Map::from_iter([("id".to_owned(), id)]);
-    match result {
-        Ok(values) => response.extend(values),
-        Err(error) => {
-            response.insert("error".to_owned(), Value::String(error));
-        }
-    }
-    response
 }
 
 #[cfg(test)]
@@ -101,6 +113,33 @@ mod tests {
             assert_eq!(line["id"], Value::Null);
         }
         assert_eq!(lines[5].to_string(), r#"{"id":null,"p":1.0,"log10_p":0.0}"#);
+    }
+
+    #[test]
+    fn an_id_comes_back_as_it_was_written() {
+        for id in [
+            "12345678901234567890123",
+            "1.10",
+            "\"\\u00e9\"",
+            "[1, {\"a\":1e30}]",
+            "null",
+        ] {
+            let line =
+                format!("{{\"id\":{id} ,\"method\":\"mcnemar_exact\",\"lost\":0,\"gained\":0}}");
+            let mut out = Vec::new();
+            run(&mut line.as_bytes(), &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert_eq!(text, format!("{{\"id\":{id},\"p\":1.0,\"log10_p\":0.0}}\n"));
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_refused() {
+        let (exit, lines) =
+            answers(b"{\"id\":1,\"method\":\"mcnemar_exact\",\"lost\":1,\"gained\":2,\"lost\":5}");
+        assert_eq!(exit, Exit::BadInput);
+        let error = lines[0]["error"].as_str().unwrap();
+        assert!(error.contains("key `lost` a second time"), "{error}");
     }
 
     #[test]

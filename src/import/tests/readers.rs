@@ -83,7 +83,7 @@ fn refusals_name_place_found_and_expected() {
     for (text, found, expected) in [
         (
             "",
-            "native.csv:1: found columns ",
+            "native.csv:1: found no names of columns",
             "column correct or native",
         ),
         (

@@ -11,6 +11,7 @@ use crate::schema::{
     RuleName, SampleScope,
 };
 
+use super::super::notes::aa_outcome;
 use super::figures::{bound_and_limit, bytes, change, count, percent, small};
 use super::verdicts::{Said, said};
 
@@ -106,15 +107,8 @@ fn aa(certificate: &Certificate) -> String {
     if aa.records == 0 {
         return "Native was run a second time, but nothing was compared.".to_owned();
     }
-    let records = count(aa.records);
-    let bits = match aa.identical_bits {
-        true => format!("identical bits in {records} records"),
-        false => format!("bits differ, {records} records compared"),
-    };
-    format!(
-        "Native against native: {} lost, {} gained, {bits}.",
-        aa.lost, aa.gained
-    )
+    let outcome = aa_outcome(aa, &count(aa.records));
+    format!("Native against native: {outcome}.")
 }
 
 fn answers(certificate: &Certificate) -> Option<String> {
