@@ -100,23 +100,19 @@ fn against_run(
     notes: &mut Vec<String>,
 ) -> Result<Vec<Disagreement>, Failure> {
     let dir = RunDir::open(run).map_err(store_failure)?;
-    let found = match &args.protocol {
-        Some(name) => {
-            let protocol = protocol::load(name).map_err(Failure::input)?;
-            verify::against_run_under(certificate, &dir, &protocol)
-        }
-        None if verify::is_judged_after(certificate, &dir) => {
-            return Err(Failure::input(anyhow!(
-                "{}: found a certificate under protocol {}, which came after the records of {}, expected \
-                 --protocol with that protocol",
-                args.certificate.display(),
-                certificate.protocol.name,
-                run.display()
-            )));
-        }
-        None => verify::against_run(certificate, &dir),
-    };
-    let found = found.map_err(issue::certify_failure)?;
+    if args.protocol.is_none() && verify::is_judged_after(certificate, &dir) {
+        return Err(Failure::input(anyhow!(
+            "{}: found a certificate under protocol {}, which came after the records of {}, expected \
+             --protocol with that protocol",
+            args.certificate.display(),
+            certificate.protocol.name,
+            run.display()
+        )));
+    }
+    let protocol = args.protocol.as_deref().map(protocol::load).transpose();
+    let protocol = protocol.map_err(Failure::input)?;
+    let found = verify::against_run(certificate, &dir, protocol.as_ref())
+        .map_err(issue::certify_failure)?;
     notes.push(
         "A consistent rewrite of run and certificate together cannot be seen, unless the \
          certificate was kept elsewhere or signed."

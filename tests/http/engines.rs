@@ -1,7 +1,7 @@
 //! What is asked of each engine, and how it is known.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
@@ -26,14 +26,43 @@ fn answers(server: &Server) -> Vec<Value> {
     posts.map(|post| post.body).collect()
 }
 
-#[test]
-fn llama_cpp_is_asked_without_any_sampler_but_the_temperature() {
-    let control = Mock::new(Shape::Llama).start();
-    let candidate = Mock::candidate(Shape::Llama).start();
-    World::new()
+/// A whole run on servers that are as `change` makes them: the candidate's, and the certificate.
+fn certified(shape: Shape, change: impl Fn(Mock) -> Mock) -> (Server, Value) {
+    let candidate = change(Mock::candidate(shape)).start();
+    let control = change(Mock::new(shape)).start();
+    let world = World::new();
+    world
         .qualify(&candidate.url(), &control.url())
         .assert()
         .code(0);
+    (candidate, world.certificate())
+}
+
+/// Ends in the probe of a candidate that refuses messages after the first `answered`.
+fn refused_after(answered: usize) {
+    let count = AtomicUsize::new(0);
+    let candidate = Mock::candidate(Shape::Vllm)
+        .with_fault(move |request: &Request| {
+            let is_chat = request.path == "/v1/chat/completions";
+            let is_over = is_chat && count.fetch_add(1, Ordering::SeqCst) >= answered;
+            is_over.then(|| refused(400))
+        })
+        .start();
+    let control = Mock::new(Shape::Vllm).start();
+    World::new()
+        .qualify(&candidate.url(), &control.url())
+        .assert()
+        .code(4)
+        .stderr(contains("conformance probe of candidate").and(contains("status 400")));
+}
+
+fn penalty_is_off(body: &Value) -> bool {
+    body["repetition_penalty"] == json!(1)
+}
+
+#[test]
+fn llama_cpp_is_asked_without_any_sampler_but_the_temperature() {
+    let (candidate, _) = certified(Shape::Llama, |mock| mock);
     let posts = candidate.posts().into_iter();
     let posts: Vec<Request> = posts.filter(|post| post.path != "/tokenize").collect();
     for endpoint in ["/v1/chat/completions", "/completion"] {
@@ -68,20 +97,13 @@ fn the_owner_of_a_model_names_the_engine_where_nothing_else_does() {
             _ => None,
         })
     };
-    let candidate = owned(Mock::candidate(Shape::Plain)).start();
-    let control = owned(Mock::new(Shape::Plain)).start();
-    let world = World::new();
-    world
-        .qualify(&candidate.url(), &control.url())
-        .assert()
-        .code(0);
-    let identity = &world.certificate()["servers"]["servers"][0]["identity"];
+    let (candidate, certificate) = certified(Shape::Plain, owned);
+    let identity = &certificate["servers"]["servers"][0]["identity"];
     assert_eq!(identity["engine"], "vllm");
     assert_eq!(identity["version"], "0.1-mock");
     let answers = answers(&candidate);
     assert!(!answers.is_empty());
-    let is_off = |body: &Value| body["repetition_penalty"] == json!(1);
-    assert!(answers.iter().all(is_off));
+    assert!(answers.iter().all(penalty_is_off));
 }
 
 #[test]
@@ -93,14 +115,7 @@ fn repetition_penalty_is_switched_off_where_the_server_takes_the_field() {
                 (is_strict && has_field).then(|| refused(422))
             })
         };
-        let candidate = owned(Mock::candidate(Shape::Plain)).start();
-        let control = owned(Mock::new(Shape::Plain)).start();
-        let world = World::new();
-        world
-            .qualify(&candidate.url(), &control.url())
-            .assert()
-            .code(0);
-        let certificate = world.certificate();
+        let (candidate, certificate) = certified(Shape::Plain, owned);
         let server = &certificate["servers"]["servers"][0];
         assert_eq!(server["identity"]["engine"], "unknown");
         let probe = &server["probe"];
@@ -113,8 +128,7 @@ fn repetition_penalty_is_switched_off_where_the_server_takes_the_field() {
         assert!(certificate["caveats"].to_string().contains(caveat));
         let answers = answers(&candidate);
         assert!(!answers.is_empty());
-        let is_off = |body: &Value| body["repetition_penalty"] == json!(1);
-        assert!(answers.iter().all(|body| is_off(body) != is_strict));
+        assert!(answers.iter().all(|body| penalty_is_off(body) != is_strict));
     }
 }
 
@@ -126,14 +140,7 @@ fn engines_that_heed_repetition_penalty_are_asked_with_it() {
                 (request.path == "/v1/models").then(|| models(owned_by))
             })
         };
-        let candidate = owned(Mock::candidate(Shape::Plain)).start();
-        let control = owned(Mock::new(Shape::Plain)).start();
-        let world = World::new();
-        world
-            .qualify(&candidate.url(), &control.url())
-            .assert()
-            .code(0);
-        let certificate = world.certificate();
+        let (_, certificate) = certified(Shape::Plain, owned);
         let server = &certificate["servers"]["servers"][0];
         assert_eq!(server["identity"]["engine"], engine);
         assert_eq!(server["probe"]["repetition_penalty"], "sent");
@@ -150,20 +157,13 @@ fn a_switch_that_is_refused_is_told_from_a_penalty_that_is() {
             has_switch.then(|| refused(400))
         })
     };
-    let candidate = strict(Mock::candidate(Shape::Plain)).start();
-    let control = strict(Mock::new(Shape::Plain)).start();
-    let world = World::new();
-    world
-        .qualify(&candidate.url(), &control.url())
-        .assert()
-        .code(0);
-    let probe = &world.certificate()["servers"]["servers"][0]["probe"];
+    let (candidate, certificate) = certified(Shape::Plain, strict);
+    let probe = &certificate["servers"]["servers"][0]["probe"];
     assert_eq!(probe["thinking_switch"], false);
     assert_eq!(probe["repetition_penalty"], "sent");
     let answers = answers(&candidate);
     assert!(!answers.is_empty());
-    let is_off = |body: &Value| body["repetition_penalty"] == json!(1);
-    assert!(answers.iter().all(is_off));
+    assert!(answers.iter().all(penalty_is_off));
 }
 
 #[test]
@@ -230,14 +230,8 @@ fn endpoints_that_a_server_keeps_to_itself_are_done_without() {
                 (!is_open).then(|| refused(status))
             })
         };
-        let candidate = closed(Mock::candidate(Shape::Plain)).start();
-        let control = closed(Mock::new(Shape::Plain)).start();
-        let world = World::new();
-        world
-            .qualify(&candidate.url(), &control.url())
-            .assert()
-            .code(0);
-        let server = &world.certificate()["servers"]["servers"][0];
+        let (candidate, certificate) = certified(Shape::Plain, closed);
+        let server = &certificate["servers"]["servers"][0];
         assert_eq!(server["identity"]["engine"], "unknown");
         assert!(server["probe"]["tokens"]["bos_servers"].is_null());
         let posts = candidate.posts();
@@ -269,14 +263,8 @@ fn a_router_is_asked_for_the_model() {
             ))
         })
     };
-    let candidate = routed(Mock::candidate(Shape::Llama)).start();
-    let control = routed(Mock::new(Shape::Llama)).start();
-    let world = World::new();
-    world
-        .qualify(&candidate.url(), &control.url())
-        .assert()
-        .code(0);
-    let identity = &world.certificate()["servers"]["servers"][0]["identity"];
+    let (_, certificate) = certified(Shape::Llama, routed);
+    let identity = &certificate["servers"]["servers"][0]["identity"];
     assert_eq!(identity["engine"], "llama.cpp");
     assert_eq!(identity["context"], 4096);
 }
@@ -301,35 +289,8 @@ fn a_prompt_that_is_refused_is_left_out_of_the_probe() {
     let prompts = |at: usize| probes[at]["probe"]["parallel"]["prompts"].as_u64().unwrap();
     assert_eq!(prompts(0) + 1, prompts(1));
 
-    // One that answers alone and refuses what is asked side by side.
-    let count = Mutex::new(0);
-    let candidate = Mock::candidate(Shape::Vllm)
-        .with_fault(move |request: &Request| {
-            let mut count = count.lock().unwrap();
-            *count += u32::from(request.path == "/v1/chat/completions");
-            (*count > 19 && request.path.contains("chat")).then(|| refused(400))
-        })
-        .start();
-    let world = World::new();
-    world
-        .qualify(&candidate.url(), &control.url())
-        .assert()
-        .code(4)
-        .stderr(contains("conformance probe of candidate").and(contains("status 400")));
-
-    // One that answers a single prompt and refuses all behind it.
-    let count = Mutex::new(0);
-    let candidate = Mock::candidate(Shape::Vllm)
-        .with_fault(move |request: &Request| {
-            let mut count = count.lock().unwrap();
-            *count += u32::from(request.path == "/v1/chat/completions");
-            (*count > 1 && request.path.contains("chat")).then(|| refused(400))
-        })
-        .start();
-    let world = World::new();
-    world
-        .qualify(&candidate.url(), &control.url())
-        .assert()
-        .code(4)
-        .stderr(contains("conformance probe of candidate").and(contains("status 400")));
+    // What is asked one by one, the first prompt of the form and the repeated one among them, is answered, and
+    // one of those side by side.
+    refused_after(19);
+    refused_after(1);
 }

@@ -55,7 +55,7 @@ fn verify(certificate: &Path, run: &Path) -> Outcome {
         Ok(dir) => dir,
         Err(error) => return Outcome::Refused(error.to_string()),
     };
-    let found = against_run(&certificate, &dir).unwrap();
+    let found = against_run(&certificate, &dir, None).unwrap();
     if found.is_empty() {
         Outcome::Verified
     } else {

@@ -15,7 +15,7 @@ use crate::schema::{Certificate, Protocol, tree_differences};
 use crate::store::RunDir;
 
 use super::load::load_trial;
-use super::{CertifyError, Reason, certify, judge_under, load};
+use super::{CertifyError, Reason, certify, judge_under};
 
 pub use alone::{alone, is_builtin};
 pub use disagreement::{Between, Disagreement};
@@ -23,39 +23,12 @@ pub use disagreement::{Between, Disagreement};
 /// Every field in which `certificate` differs from the certificate that the run in `dir` yields
 /// for its recipe now; empty exactly where it is verified. Evidence that contradicts itself yields
 /// no certificate: the first contradiction is then listed beside the files that differ.
+/// `protocol` is that of a certificate which was issued under another one than the run's, after the
+/// records were there.
 ///
 /// # Errors
 /// [`CertifyError::Store`] where the system failed to read a file.
 pub fn against_run(
-    certificate: &Certificate,
-    dir: &RunDir,
-) -> Result<Vec<Disagreement>, CertifyError> {
-    against(certificate, dir, None)
-}
-
-/// The same for a certificate that was issued under `protocol` after the records were there.
-///
-/// # Errors
-/// As [`against_run`].
-pub fn against_run_under(
-    certificate: &Certificate,
-    dir: &RunDir,
-    protocol: &Protocol,
-) -> Result<Vec<Disagreement>, CertifyError> {
-    against(certificate, dir, Some(protocol))
-}
-
-/// Whether the certificate says that its protocol came after the records of the run in `dir`, which
-/// stand under another one.
-pub fn is_judged_after(certificate: &Certificate, dir: &RunDir) -> bool {
-    let objectives = &certificate.objectives;
-    let reasons = [&objectives.preservation, &objectives.aggregate];
-    let mut reasons = reasons.iter().map(|objective| objective.reason.as_deref());
-    certificate.protocol.sha256 != dir.manifest().protocol_sha256
-        && reasons.any(|reason| reason == Some(Reason::ProtocolAfterRecords.name()))
-}
-
-fn against(
     certificate: &Certificate,
     dir: &RunDir,
     protocol: Option<&Protocol>,
@@ -73,16 +46,26 @@ fn against(
     Ok(found)
 }
 
+/// Whether the certificate says that its protocol came after the records of the run in `dir`, which
+/// stand under another one.
+pub fn is_judged_after(certificate: &Certificate, dir: &RunDir) -> bool {
+    let objectives = &certificate.objectives;
+    let reasons = [&objectives.preservation, &objectives.aggregate];
+    let mut reasons = reasons.iter().map(|objective| objective.reason.as_deref());
+    certificate.protocol.sha256 != dir.manifest().protocol_sha256
+        && reasons.any(|reason| reason == Some(Reason::ProtocolAfterRecords.name()))
+}
+
 fn recompute(
     certificate: &Certificate,
     dir: &RunDir,
     protocol: Option<&Protocol>,
 ) -> Result<Certificate, CertifyError> {
     let candidate = &certificate.recipe.name;
-    let evidence = match protocol {
-        None => load_trial(dir, candidate)?,
-        Some(protocol) => judge_under(load(dir)?, protocol.clone())?,
-    };
+    let mut evidence = load_trial(dir, candidate)?;
+    if let Some(protocol) = protocol {
+        evidence = judge_under(evidence, protocol.clone())?;
+    }
     certify(candidate, &evidence)
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Write};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -11,8 +11,6 @@ use super::request::Request;
 use crate::schema::parse_strict;
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
-/// Id of a line that has none.
-const NO_ID: &str = "null";
 
 /// Answers every line that is not blank, in order.
 ///
@@ -46,11 +44,8 @@ pub(super) fn run(input: &mut dyn BufRead, out: &mut dyn Write) -> Result<Exit, 
             Ok(values) => values,
             Err(error) => Map::from_iter([("error".to_owned(), Value::String(error))]),
         };
-        write!(out, "{{\"id\":{id}")?;
-        for (name, value) in rest {
-            write!(out, ",{}:{value}", Value::String(name))?;
-        }
-        writeln!(out, "}}")?;
+        let response = serde_json::to_string(&Response { id, rest }).map_err(Failure::worker)?;
+        writeln!(out, "{response}")?;
     }
 }
 
@@ -61,17 +56,23 @@ struct Named<'a> {
     id: Option<&'a RawValue>,
 }
 
+#[derive(Serialize)]
+struct Response<'a> {
+    /// `null` for a line that has none.
+    id: Option<&'a RawValue>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
 /// The id of a line as it stands there, and its result or what is wrong with it.
-fn answer(line: &[u8]) -> (&str, Result<Map<String, Value>, String>) {
+fn answer(line: &[u8]) -> (Option<&RawValue>, Result<Map<String, Value>, String>) {
     let object = match parse_strict(line) {
         Ok(Value::Object(object)) => object,
-        Ok(_) => return (NO_ID, Err("not a JSON object".to_owned())),
-        Err(error) => return (NO_ID, Err(format!("not a JSON line: {error}"))),
+        Ok(_) => return (None, Err("not a JSON object".to_owned())),
+        Err(error) => return (None, Err(format!("not a JSON line: {error}"))),
     };
     let named = serde_json::from_slice::<Named<'_>>(line).ok();
-    let id = named
-        .and_then(|named| named.id)
-        .map_or(NO_ID, RawValue::get);
+    let id = named.and_then(|named| named.id);
     let request = Request::from_json(&object).map_err(|error| error.to_string());
     let result = request.and_then(|r| r.compute().map_err(|error| error.to_string()));
     (id, result)

@@ -31,6 +31,19 @@ macro_rules! for_each {
 mod have_the_same_bits_in_every_chunk {
     use super::*;
 
+    macro_rules! at_sizes {
+        ($check:expr) => {
+            for_each! {
+                $check;
+                heads_of_32 (4, 2, 32);
+                heads_of_64 (4, 1, 64);
+                heads_of_96 (3, 3, 96);
+                heads_of_128 (8, 2, 128);
+                heads_of_256 (2, 1, 256);
+            }
+        };
+    }
+
     fn long(backend: &CudaBackend, heads: Heads, exact: bool) {
         for recipe in ["native", "SD", "AF", "k=e5m2:dynamic,v=int8:dynamic"] {
             long_sequences(backend, shape(heads), recipe, exact, None);
@@ -40,27 +53,13 @@ mod have_the_same_bits_in_every_chunk {
     mod with_queries_of_16_bits {
         use super::*;
 
-        for_each! {
-            |backend: &_, heads| long(backend, heads, false);
-            heads_of_32 (4, 2, 32);
-            heads_of_64 (4, 1, 64);
-            heads_of_96 (3, 3, 96);
-            heads_of_128 (8, 2, 128);
-            heads_of_256 (2, 1, 256);
-        }
+        at_sizes!(|backend: &_, heads| long(backend, heads, false));
     }
 
     mod with_queries_of_32_bits {
         use super::*;
 
-        for_each! {
-            |backend: &_, heads| long(backend, heads, true);
-            heads_of_32 (4, 2, 32);
-            heads_of_64 (4, 1, 64);
-            heads_of_96 (3, 3, 96);
-            heads_of_128 (8, 2, 128);
-            heads_of_256 (2, 1, 256);
-        }
+        at_sizes!(|backend: &_, heads| long(backend, heads, true));
     }
 
     /// Recipes whose numbers blocks convert before they use them.
@@ -88,6 +87,18 @@ mod have_the_same_bits_in_every_chunk {
 mod with_windows_have_the_same_bits_in_every_chunk {
     use super::*;
 
+    macro_rules! at_sizes_of_windows {
+        ($check:expr) => {
+            for_each! {
+                $check;
+                heads_of_32 (4, 2, 32);
+                heads_of_64 (4, 1, 64);
+                heads_of_128 (8, 2, 128);
+                heads_of_256 (4, 1, 256);
+            }
+        };
+    }
+
     fn long(backend: &CudaBackend, heads: Heads, recipe: &str, exact: bool) {
         for window in [20, 512, 1024, 1500] {
             long_sequences(backend, shape(heads), recipe, exact, Some(window));
@@ -97,37 +108,19 @@ mod with_windows_have_the_same_bits_in_every_chunk {
     mod native {
         use super::*;
 
-        for_each! {
-            |backend: &_, heads| long(backend, heads, "native", false);
-            heads_of_32 (4, 2, 32);
-            heads_of_64 (4, 1, 64);
-            heads_of_128 (8, 2, 128);
-            heads_of_256 (4, 1, 256);
-        }
+        at_sizes_of_windows!(|backend: &_, heads| long(backend, heads, "native", false));
     }
 
     mod keys_and_values_in_fp8 {
         use super::*;
 
-        for_each! {
-            |backend: &_, heads| long(backend, heads, "SD", true);
-            heads_of_32 (4, 2, 32);
-            heads_of_64 (4, 1, 64);
-            heads_of_128 (8, 2, 128);
-            heads_of_256 (4, 1, 256);
-        }
+        at_sizes_of_windows!(|backend: &_, heads| long(backend, heads, "SD", true));
     }
 
     mod values_in_fp8 {
         use super::*;
 
-        for_each! {
-            |backend: &_, heads| long(backend, heads, "AD", false);
-            heads_of_32 (4, 2, 32);
-            heads_of_64 (4, 1, 64);
-            heads_of_128 (8, 2, 128);
-            heads_of_256 (4, 1, 256);
-        }
+        at_sizes_of_windows!(|backend: &_, heads| long(backend, heads, "AD", false));
     }
 }
 
