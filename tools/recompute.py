@@ -728,7 +728,8 @@ class Run:
         self.worker, self.limit = self.manifest["worker"]["kind"], self.manifest.get("limit") or math.inf
         self.arms = {arm["arm"]: arm for arm in self.manifest["arms"]}
         of_role = lambda role: [arm["arm"] for arm in self.manifest["arms"] if arm["role"] == role]
-        self.controls, self.aa = of_role("control"), (of_role("aa") or [None])[0]
+        self.controls = of_role("control")
+        self.aa = next((arm for arm in of_role("aa") if "unsupported" not in self.arms[arm]), None)
         self.panels = {panel["panel"]: panel for panel in self.manifest["panels"]}
         calibration = self.json("calibration.json")
         self.absmax = calibration["layers"] if calibration else None
@@ -888,7 +889,7 @@ class Certificate:
         self.protocol, self.rules = run.protocol, run.protocol["rules"]
         self.recipe = Recipe(run.arms[arm]["recipe"], run.geometry)
         self.arms = [name for name in (arm, *run.controls, run.aa) if name]
-        self.gaps = {panel: self.gaps_of(panel) for panel in run.plans}
+        self.gaps = {panel: self.gaps_of(panel, (self.arm, *run.controls)) for panel in run.plans}
 
     def expected(self):
         run, manifest = self.run, self.run.manifest
@@ -996,8 +997,12 @@ class Certificate:
 
     # Verdicts
 
-    def gaps_of(self, panel):
-        """Why a panel's evidence is incomplete."""
+    def involved(self):
+        """Arms that the certificate rests on."""
+        return [self.arm, *self.run.controls, *([self.run.aa] if self.run.aa else [])]
+
+    def gaps_of(self, panel, arms):
+        """Why the evidence of these arms on a panel is incomplete."""
         run, plan, gaps = self.run, self.run.plans[panel], set()
         if panel not in run.panels:
             return {"missing_records"}
@@ -1008,7 +1013,7 @@ class Certificate:
             gaps.add("fewer_cases")
         if run.limit < size:
             gaps.add("limit")
-        for arm in (self.arm, *run.controls):
+        for arm in arms:
             by_case, sole = run.by_case(arm, panel), run.sole_records(arm, panel)
             tests = {"errored_records": any("error" in record for record in sole),
                      "duplicate_records": len(sole) < len(by_case),
@@ -1038,11 +1043,14 @@ class Certificate:
     def reasons(self, objective):
         """Every reason against an objective but those of its bounds."""
         run, protocol, reasons = self.run, self.protocol, set().union(*self.gaps.values())
+        if run.aa:
+            # What the second native arm lacks says nothing of noise.
+            reasons.update(*(self.gaps_of(panel, [run.aa]) for panel in run.plans))
         model, digest = run.manifest["model"], sha256(canonical_json(protocol).encode())
         add_if = lambda reason, applies: reasons.add(reason) if applies else None
-        add_if("arm_unsupported", "unsupported" in run.arms[self.arm])
+        add_if("arm_unsupported", any("unsupported" in run.arms[arm] for arm in (self.arm, *run.controls)))
         add_if("panel_unsupported", any("unsupported" in panel for panel in run.panels.values()))
-        starts = [run.json(f"arms/{arm}/start.json") for arm in (self.arm, *run.controls)]
+        starts = [run.json(f"arms/{arm}/start.json") for arm in self.involved()]
         if run.worker == "import":
             report = run.json("import.json")
             sides = [report[side] for side in ("native", "candidate")] if report else []
@@ -1051,7 +1059,7 @@ class Certificate:
             add_if("panel_undeclared", any(run.panels[panel]["cases"] > size_of(plan)
                                            for panel, plan in run.plans.items() if panel in run.panels))
         elif "arm_unsupported" not in reasons:
-            begun = [any(run.records(arm, panel) for panel in run.run_panels()) for arm in (self.arm, *run.controls)]
+            begun = [any(run.records(arm, panel) for panel in run.run_panels()) for arm in self.involved()]
             add_if("protocol_unproved", any(has_records and not start for has_records, start in zip(begun, starts)))
             add_if("protocol_changed", any(start and start["protocol_sha256"] != digest for start in starts))
         add_if("model_undeclared", not any(
@@ -1096,7 +1104,7 @@ class Certificate:
         return [name for name in wanted if run.json(name) is None]
 
     def lacks_beside(self):
-        """Whether the second native arm or the cases that were generated plainly lack records, or nothing says how
+        """Whether there is no second native arm, cases that were generated plainly lack records, or nothing says how
         answers came about."""
         run = self.run
         if "unsupported" in run.arms[self.arm]:
@@ -1106,9 +1114,7 @@ class Certificate:
         if run.worker in ("cpu", "cuda") and (not run.aa or asks and start and not start.get("answers")):
             return True
         answers = self.answers()
-        lacking = answers is not None and answers["regenerated"] < len(self.chosen())
-        return lacking or bool(run.aa) and self.aa()["records"] < sum(
-            len(run.cases(panel)) for panel in run.run_panels())
+        return answers is not None and answers["regenerated"] < len(self.chosen())
 
     def is_engaged(self):
         """On servers as the certificate says: docs/servers.md has the rule."""

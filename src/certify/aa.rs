@@ -4,10 +4,11 @@ use crate::schema::{AA_ARM, AaResult, ArmRole, ManifestArm, PanelPlan, Record, R
 use crate::stats::clopper_pearson_upper;
 
 use super::arms::Trial;
-use super::compare::percent;
+use super::compare::{arm_outcomes, percent};
 use super::error::AaDifference;
 use super::evidence::PanelGold;
 use super::findings::Finding;
+use super::rescore::Rescore;
 use super::{CertifyError, Reason};
 
 /// The A/A comparison and what stands against objectives because of it.
@@ -19,11 +20,14 @@ pub(super) struct Aa {
     pub findings: Vec<Finding>,
 }
 
-/// Compares the first control with the A/A arm, record by record.
+/// Compares the first control with the A/A arm, record by record, and scores the answers of the A/A
+/// arm again: its figures rest on stored verdicts.
 ///
 /// # Errors
-/// [`CertifyError::AaDiffers`] on a built-in worker.
-pub(super) fn compare(trial: &Trial<'_>) -> Result<Aa, CertifyError> {
+/// [`CertifyError::Mismatch`] for records that contradict themselves: these were changed behind the
+/// worker, which comes before what would be put down to it. Then [`CertifyError::AaDiffers`] on a
+/// built-in worker.
+pub(super) fn compare(trial: &Trial<'_>, scorer: &dyn Rescore) -> Result<Aa, CertifyError> {
     let manifest = &trial.evidence.manifest;
     let second = manifest.arms.iter().find(|arm| arm.role == ArmRole::Aa);
     let first = trial.controls.first().and_then(|control| control.arm);
@@ -37,13 +41,22 @@ pub(super) fn compare(trial: &Trial<'_>) -> Result<Aa, CertifyError> {
         records: 0,
         identical_bits: true,
     };
+    let plans = manifest.protocol.panels.iter();
+    let panels: Vec<(&PanelPlan, String, &PanelGold)> = plans
+        .filter_map(|plan| {
+            let name = plan.panel_name();
+            let gold = trial.evidence.panels.get(&name)?;
+            Some((plan, name, gold))
+        })
+        .collect();
     let mut findings = Vec::new();
-    for plan in &manifest.protocol.panels {
-        let name = plan.panel_name();
-        let Some(gold) = trial.evidence.panels.get(&name) else {
-            continue;
-        };
-        let found = on_panel(trial, &name, gold, (first, second));
+    for (_, name, gold) in &panels {
+        let place = trial.evidence.place(&second.arm, name);
+        let (_, faults) = arm_outcomes(trial.evidence, place, gold, scorer)?;
+        findings.extend(faults);
+    }
+    for (plan, name, gold) in &panels {
+        let found = on_panel(trial, name, gold, (first, second));
         found.judge(trial, plan, (first, second), &mut findings)?;
         found.add_to(&mut totals);
     }
@@ -71,8 +84,9 @@ fn absent(trial: &Trial<'_>) -> Aa {
 /// The comparison on one panel.
 struct PanelAa {
     panel: String,
-    planned: u64,
     records: u64,
+    /// Records of questions that both arms answered.
+    answered: u64,
     lost: u64,
     gained: u64,
     /// First case that differs in plan order, and what differs.
@@ -93,8 +107,8 @@ fn on_panel(
     let planned = trial.evidence.planned(gold);
     let mut found = PanelAa {
         panel: panel.to_owned(),
-        planned: planned as u64,
         records: 0,
+        answered: 0,
         lost: 0,
         gained: 0,
         first_difference: None,
@@ -114,6 +128,7 @@ impl PanelAa {
         self.records += 1;
         let right = |record: &Record| record.correct == Some(true);
         let answered = first.correct.is_some() && second.correct.is_some();
+        self.answered += u64::from(answered);
         self.lost += u64::from(answered && right(first) && !right(second));
         self.gained += u64::from(answered && !right(first) && right(second));
         if let Some(what) = difference(first, second) {
@@ -148,13 +163,6 @@ impl PanelAa {
             })
             .into());
         }
-        if self.records < self.planned {
-            let detail = format!(
-                "panel {}: {} of {} cases have a record in both {} and {}",
-                self.panel, self.records, self.planned, first.arm, second.arm
-            );
-            findings.push(Finding::new(Reason::MissingRecords, detail));
-        }
         if matches!(plan, PanelPlan::Math { .. }) {
             findings.extend(self.noise(trial, &first.arm, &second.arm));
         }
@@ -169,13 +177,13 @@ impl PanelAa {
         if lost == 0 {
             return None;
         }
-        let upper = clopper_pearson_upper(lost, self.records, protocol.alpha(rule)).ok()?;
+        let upper = clopper_pearson_upper(lost, self.answered, protocol.alpha(rule)).ok()?;
         let limit = protocol.limit(rule);
         (upper > limit).then(|| {
             let detail = format!(
                 "{second} loses {lost} of {} against {first} on {}: bound {} crosses the limit {} \
                  of gross_loss without any candidate",
-                self.records,
+                self.answered,
                 self.panel,
                 percent(upper),
                 percent(limit)

@@ -46,8 +46,7 @@ pub fn certify_with(
     // A record that contradicts itself was changed behind the worker: that comes before what would
     // otherwise be put down to the worker.
     let panels = compare::panels(&trial, scorer)?;
-    compare::rescore_aa(&trial, scorer)?;
-    let aa = aa::compare(&trial)?;
+    let aa = aa::compare(&trial, scorer)?;
     let regenerated = regenerated::compare(&trial)?;
     let engaged = server::engagement(&trial);
     let mut findings = findings(&trial, &panels, &aa);

@@ -1,6 +1,6 @@
 //! A candidate against its controls on one panel.
 
-use crate::schema::{ArmRole, PanelPlan, RuleName, RuleResult};
+use crate::schema::{PanelPlan, RuleName, RuleResult};
 
 use super::arms::Trial;
 use super::evidence::{Evidence, PanelGold};
@@ -74,25 +74,6 @@ pub(super) fn rules_on(plan: &PanelPlan) -> &'static [RuleName] {
         PanelPlan::Nll { .. } => &[RuleName::Nll],
         PanelPlan::Retrieval { .. } => &[RuleName::Retrieval],
     }
-}
-
-/// Scores the answers of the A/A arm again: its figures rest on stored verdicts.
-///
-/// # Errors
-/// As [`outcomes`].
-pub(super) fn rescore_aa(trial: &Trial<'_>, scorer: &dyn Rescore) -> Result<(), CertifyError> {
-    let manifest = &trial.evidence.manifest;
-    for arm in manifest.arms.iter().filter(|arm| arm.role == ArmRole::Aa) {
-        let Some(found) = trial.evidence_of(&arm.arm) else {
-            continue;
-        };
-        for (panel, gold) in &trial.evidence.panels {
-            let place = trial.evidence.place(&arm.arm, panel);
-            let planned = trial.evidence.planned(gold);
-            outcomes(place, gold, planned, found.on(panel), scorer)?;
-        }
-    }
-    Ok(())
 }
 
 fn panel<'a>(

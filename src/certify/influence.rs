@@ -1,7 +1,7 @@
 //! The document with the most influence on an NLL rule: a diagnosis, no part of the verdict.
 
 use crate::schema::{Influence, NllRule};
-use crate::stats::Side;
+use crate::stats::{Side, is_proportional};
 
 use super::pairs::NllPairs;
 use super::rules::nll_bound;
@@ -14,11 +14,18 @@ const LEAST_DOCUMENTS: usize = 3;
 /// 1 also where differences of both signs add up to almost nothing, and so that a document that
 /// hides harm is found as one that makes it.
 ///
-/// `None` for fewer than three documents, where all differences are 0, and where the documents that
-/// are left have no bound.
-pub(super) fn influence(pairs: &NllPairs, alpha: f64, rule: &NllRule) -> Option<Influence> {
+/// `increase` is the relative increase of the mean. `None` for fewer than three documents, where all have the same ratio (none stands out), and where
+/// the documents that are left have no bound.
+pub(super) fn influence(
+    pairs: &NllPairs,
+    increase: f64,
+    alpha: f64,
+    rule: &NllRule,
+) -> Option<Influence> {
     let differences = pairs.differences();
-    if differences.len() < LEAST_DOCUMENTS {
+    if differences.len() < LEAST_DOCUMENTS
+        || is_proportional(&pairs.control, &pairs.candidate, increase)
+    {
         return None;
     }
     let total: f64 = differences.iter().map(|difference| difference.abs()).sum();
@@ -31,7 +38,7 @@ pub(super) fn influence(pairs: &NllPairs, alpha: f64, rule: &NllRule) -> Option<
         }
     });
     let bound = nll_bound(&pairs.without(at), alpha, Side::Upper, rule).ok()?;
-    (total > 0.0).then(|| Influence {
+    Some(Influence {
         case: pairs.cases[at].clone(),
         share: differences[at] / total,
         bound_without: bound.value,

@@ -70,7 +70,7 @@ pub(super) fn findings(trial: &Trial<'_>) -> Option<Finding> {
     let stands = &manifest.protocol_sha256;
     if let Some(own) = &evidence.judged_after {
         let detail = format!(
-            "the records stand under protocol {} {}, and are judged under {} {stands}",
+            "the records stand under protocol {} {}, and are judged under {} {stands}, given after them",
             own.name, own.sha256, manifest.protocol.name
         );
         return Some(Finding::new(Reason::ProtocolAfterRecords, detail));

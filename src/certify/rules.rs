@@ -104,7 +104,7 @@ pub(super) fn on_nll(
         bound: found.value,
         monte_carlo_se: Some(found.monte_carlo_se),
         document_sd: Some(pairs.relative_sd(found.point)),
-        influence: influence(pairs, alpha, &protocol.rules.nll),
+        influence: influence(pairs, found.point, alpha, &protocol.rules.nll),
         limit,
         alpha,
         pass: found.value <= limit,

@@ -100,9 +100,9 @@ fn against_run(
     notes: &mut Vec<String>,
 ) -> Result<Vec<Disagreement>, Failure> {
     let dir = RunDir::open(run).map_err(store_failure)?;
-    if args.protocol.is_none() && verify::is_judged_after(certificate, &dir) {
+    if args.protocol.is_none() && verify::is_judged_after(certificate) {
         return Err(Failure::input(anyhow!(
-            "{}: found a certificate under protocol {}, which came after the records of {}, expected \
+            "{}: found a certificate under protocol {} that was given after the records of {}, expected \
              --protocol with that protocol",
             args.certificate.display(),
             certificate.protocol.name,

@@ -43,7 +43,7 @@ pub fn open(path: &Path) -> Result<ModelFiles, ModelError> {
     let is_gguf = path
         .extension()
         .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
-    let files = if metadata.is_dir() {
+    let mut files = if metadata.is_dir() {
         open_folder(path)?
     } else if is_gguf {
         open_gguf(path)?
@@ -143,7 +143,7 @@ pub(super) fn open_demo(model: DemoModel) -> Result<ModelFiles, ModelError> {
             .find(|(name, _)| *name == wanted)
             .map(|(_, bytes)| *bytes)
     };
-    let files = folder_model(
+    let mut files = folder_model(
         model.name().to_owned(),
         model.name(),
         |name| Ok(file(name).map(<[u8]>::to_vec)),

@@ -201,7 +201,11 @@ impl SafetensorsWeights {
     pub fn check(&self, config: &ModelConfig) -> Result<(), ModelError> {
         let path_of = |name: &str| self.path_of(name).to_owned();
         tensors::check(config, &self.shapes(), &self.folder, path_of)?;
-        self.cache_scales.check(&self.folder, config.layers.len())?;
+        let layers = config.layers.iter();
+        let attends = layers
+            .map(|layer| layer.recurrent.is_none())
+            .collect::<Vec<_>>();
+        self.cache_scales.check(&self.folder, &attends)?;
         for name in tensors::expected(config).keys() {
             if self.codes.matrices.contains_key(name) {
                 continue;
@@ -281,16 +285,13 @@ impl WeightSource for SafetensorsWeights {
     }
 
     fn quantised(&self) -> Option<QuantisedCheckpoint> {
-        let weights = self
-            .quantisation
-            .as_ref()
-            .map(|found| found.stored(&self.codes));
+        let quantisation = self.quantisation.as_ref();
+        let of_weights = quantisation.filter(|found| !found.forms.is_empty());
+        let weights = of_weights.map(|found| found.stored(&self.codes));
         let cache_scales = self.cache_scales.of_layers();
-        let declares_cache = self
-            .quantisation
-            .as_ref()
-            .is_some_and(|found| found.kv_cache);
-        (weights.is_some() || !cache_scales.is_empty()).then_some(QuantisedCheckpoint {
+        let declares_cache = quantisation.is_some_and(|found| found.kv_cache);
+        let any = weights.is_some() || declares_cache || !cache_scales.is_empty();
+        any.then_some(QuantisedCheckpoint {
             weights,
             declares_cache,
             cache_scales,

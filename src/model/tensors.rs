@@ -290,7 +290,7 @@ const OTHER_PARTS: [&str; 9] = [
 ];
 
 /// Beginning of the names of layers that predict tokens beyond the next one.
-const DRAFT_LAYERS: &str = "mtp.";
+pub(crate) const DRAFT_LAYERS: &str = "mtp.";
 
 /// Whether a tensor of this name belongs to another part than the text of a multimodal model.
 pub(crate) fn is_other_part(name: &str) -> bool {

@@ -54,6 +54,8 @@ pub struct Tokenizer {
     eos_ids: Vec<u32>,
     template: Option<ChatTemplate>,
     sha256: String,
+    /// Added tokens from this id on belong to no row of the embedding.
+    beyond: Option<usize>,
 }
 
 impl Tokenizer {
@@ -96,6 +98,7 @@ impl Tokenizer {
             eos_ids,
             template,
             sha256,
+            beyond: None,
         })
     }
 
@@ -123,14 +126,25 @@ impl Tokenizer {
         tokenizer: &tokenizers::Tokenizer,
         text: &str,
     ) -> Result<Vec<u32>, ModelError> {
-        match tokenizer.encode_fast(text, false) {
-            Ok(encoding) => Ok(encoding.get_ids().to_vec()),
-            Err(e) => Err(ModelError::invalid(
-                &self.path,
-                "text to encode",
-                e,
-                "token ids",
-            )),
+        let encoding = tokenizer
+            .encode_fast(text, false)
+            .map_err(|e| ModelError::invalid(&self.path, "text to encode", e, "token ids"))?;
+        let ids = encoding.get_ids().to_vec();
+        let is_beyond = |id: &&u32| {
+            self.beyond
+                .is_some_and(|vocabulary| **id as usize >= vocabulary)
+        };
+        match (ids.iter().find(is_beyond), self.beyond) {
+            (Some(id), Some(vocabulary)) => {
+                let what = format!("id of token `{}` in a text", self.piece(*id));
+                Err(ModelError::invalid(
+                    &self.path,
+                    what,
+                    id,
+                    ids_below(vocabulary),
+                ))
+            }
+            _ => Ok(ids),
         }
     }
 
@@ -205,28 +219,30 @@ impl Tokenizer {
 
     /// Largest id that the tokenizer can produce.
     pub(crate) fn largest_id(&self) -> u32 {
-        self.largest().map_or(0, |(_, id)| id)
+        self.largest(true).map_or(0, |(_, id)| id)
     }
 
     /// The token with the largest id.
-    fn largest(&self) -> Option<(String, u32)> {
-        let vocabulary = self.rendered.get_vocab(true).into_iter();
+    fn largest(&self, with_added: bool) -> Option<(String, u32)> {
+        let vocabulary = self.rendered.get_vocab(with_added).into_iter();
         vocabulary.max_by_key(|(_, id)| *id)
     }
 
-    /// Checks that every id that the tokenizer can produce lies below `vocab_size`.
+    /// Checks that every id of the vocabulary itself lies below `vocab_size`. Tokens that were added
+    /// behind it, such as the image tokens that the text models of Gemma 3 share with the multimodal ones,
+    /// may lie beyond: a text that contains one is refused when it is encoded.
     ///
     /// # Errors
     /// Names the token with the largest id.
-    pub(crate) fn check_ids(&self, vocab_size: usize) -> Result<(), ModelError> {
-        match self.largest() {
-            Some((token, id)) if id as usize >= vocab_size => {
-                let what = format!("id of token `{token}`");
-                let expected = ids_below(vocab_size);
-                Err(ModelError::invalid(&self.path, what, id, expected))
-            }
-            _ => Ok(()),
+    pub(crate) fn check_ids(&mut self, vocab_size: usize) -> Result<(), ModelError> {
+        let is_beyond = |found: &(String, u32)| found.1 as usize >= vocab_size;
+        if let Some((token, id)) = self.largest(false).filter(is_beyond) {
+            let what = format!("id of token `{token}`");
+            let expected = ids_below(vocab_size);
+            return Err(ModelError::invalid(&self.path, what, id, expected));
         }
+        self.beyond = self.largest(true).filter(is_beyond).map(|_| vocab_size);
+        Ok(())
     }
 
     /// SHA-256 over the tokenizer's definition, chat template and the tokens that begin and end a

@@ -17,7 +17,8 @@ pub struct QuantisedCheckpoint {
     /// The config declares a cache in E4M3, which servers of it would take over.
     #[serde(default, skip_serializing_if = "is_false")]
     pub declares_cache: bool,
-    /// Scales of the cache, one entry per layer; empty where there are none.
+    /// Scales of the cache, one entry per layer (unit scales for layers that keep no keys and values); empty
+    /// where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cache_scales: Vec<LayerScales>,
 }

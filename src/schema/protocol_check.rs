@@ -10,7 +10,7 @@ use super::protocol_file::check_schema;
 use super::{
     CalibrationSource, LARGEST_ALPHA, PanelPlan, Protocol, ProtocolCandidate, RuleName, is_sha256,
 };
-use crate::stats::MAX_RESAMPLES;
+use crate::stats::{MAX_RESAMPLES, least_resamples};
 
 pub(super) use fields::require;
 use fields::{
@@ -319,15 +319,12 @@ impl Protocol {
             format!("at most {MAX_RESAMPLES}"),
         )?;
         // Fewer, and the quantile of the bound lies outside the resamples.
-        let tail = f64::from(nll.resamples) * self.alpha(RuleName::Nll);
+        let least = least_resamples(self.alpha(RuleName::Nll));
         require(
-            tail >= 1.0,
+            u64::from(nll.resamples) >= least,
             "rules.nll.resamples",
             nll.resamples,
-            format!(
-                "at least 1/alpha = {}",
-                (1.0 / self.alpha(RuleName::Nll)).ceil()
-            ),
+            format!("at least 1/alpha = {least}"),
         )
     }
 

@@ -271,16 +271,21 @@ fn check_plan(plan: BootstrapPlan, alpha: f64) -> Result<(), StatsError> {
     // Fewer than one resample in the tail would put the quantile at the extreme resample,
     // whatever alpha asks for.
     let resamples = plan.resamples;
-    if whole(f64::from(resamples) * alpha).0 < 1.0 - f64::EPSILON && alpha < 0.5
+    if u64::from(resamples) < least_resamples(alpha) && alpha < 0.5
         || !(1..=MAX_RESAMPLES).contains(&resamples)
     {
         return Err(StatsError::Resamples {
             resamples,
-            needed: (1.0 / alpha).ceil() as u64,
+            needed: least_resamples(alpha),
             alpha,
         });
     }
     Ok(())
+}
+
+/// Fewest resamples of which one lies in a tail of `alpha`.
+pub fn least_resamples(alpha: f64) -> u64 {
+    whole(1.0 / alpha).1 as u64
 }
 
 /// Rows of native value and difference: the difference of close values is exact in `f64`, where
@@ -304,7 +309,7 @@ fn point_estimate(rows: &[[f64; 2]]) -> Result<f64, StatsError> {
 }
 
 /// Whether every document has the ratio `1 + point` up to rounding of its values.
-fn is_proportional(native: &[f64], candidate: &[f64], point: f64) -> bool {
+pub fn is_proportional(native: &[f64], candidate: &[f64], point: f64) -> bool {
     native.iter().zip(candidate).all(|(&native, &candidate)| {
         let residual = candidate - native - point * native;
         residual.abs() <= 8.0 * f64::EPSILON * (native.abs() + candidate.abs())

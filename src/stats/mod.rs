@@ -21,7 +21,8 @@ mod tango;
 pub use binomial::{ln_binomial_cdf, ln_binomial_pmf, ln_binomial_sf};
 pub use bootstrap::{
     BootstrapBound, BootstrapInterval, BootstrapPlan, BootstrapTest, bootstrap_difference_interval,
-    bootstrap_difference_test, bootstrap_ratio_bound, bootstrap_ratio_bounds,
+    bootstrap_difference_test, bootstrap_ratio_bound, bootstrap_ratio_bounds, is_proportional,
+    least_resamples,
 };
 pub use clopper_pearson::{clopper_pearson_lower, clopper_pearson_upper};
 pub use error::{MAX_COUNT, MAX_RESAMPLES, StatsError};

@@ -160,6 +160,15 @@ fn another_protocol_judges_without_touching_the_run(tiny: &Tiny) {
         "protocol_after_records"
     );
 
+    let own = ["certify", "run", "--protocol", "tiny.json", "--out", "own"];
+    assert_eq!(in_tiny_world(tiny, &own).0, 0);
+    let verify = ["verify", "own/SD.json", "--run", "run"];
+    let (code, out, err) = in_tiny_world(tiny, &verify);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(err.contains("expected --protocol"), "{err}");
+    let under_own = [&verify[..], &["--protocol", "tiny.json"]].concat();
+    assert_eq!(in_tiny_world(tiny, &under_own).0, 0);
+
     for inside in ["run", "run/certificates", "run/certificates/later"] {
         let args = [
             "certify",

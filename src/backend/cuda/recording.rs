@@ -8,12 +8,15 @@
 //! While a recording is made, nothing may be allocated, copied or waited for. Every buffer whose
 //! address is asked for meanwhile is marked; when a marked one is freed, all recordings are
 //! outdated, so none is ever started with the address of memory that is gone.
+//!
+//! The driver breaks a recording off when another thread of the process waits for the whole device
+//! meanwhile, as closing cuBLASLt there does. Such a pass runs as if nothing had been recorded.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use cudarc::driver::CudaGraph;
-use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode};
+use cudarc::driver::{CudaGraph, DriverError};
 
 use super::CudaBackend;
 use super::cache::CudaCache;
@@ -68,7 +71,8 @@ impl State {
 }
 
 impl Device {
-    /// Records what `start` starts; `None` where it asks for something that cannot be recorded.
+    /// Records what `start` starts; `None` where it asks for something that cannot be recorded, or
+    /// the driver broke the recording off.
     fn record(
         &self,
         start: impl FnOnce() -> Result<(), BackendError>,
@@ -84,7 +88,9 @@ impl Device {
         let started = start();
         state.active.set(false);
         let graph = self.stream.end_capture(CUgraphInstantiate_flags(0));
-        if state.refused.get() {
+        // Whatever broke it off, `started` says no more than that; what fails by itself fails again
+        // when nothing is recorded.
+        if state.refused.get() || graph.as_ref().is_err_and(is_broken_off) {
             return Ok(None);
         }
         started?;
@@ -93,6 +99,10 @@ impl Device {
         graph.upload().map_err(failed("recorded kernels"))?;
         Ok(Some(graph))
     }
+}
+
+fn is_broken_off(error: &DriverError) -> bool {
+    error.0 == CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
 }
 
 /// Addresses that outlive a pass, and its rows: what tells one recording from another.

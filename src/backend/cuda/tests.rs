@@ -1,5 +1,12 @@
+pub mod alone;
 mod long;
 mod wide;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use alone::is_alone;
 
 use super::product::RANGES;
 use super::projections::MANY_ROWS;
@@ -44,9 +51,16 @@ mod conformance {
     crate::backend::conformance::conformance_tests!(conforms);
 }
 
+/// Alone: other threads that wait for the device break recordings off.
 #[test]
 fn a_gpu_starts_passes_that_repeat_from_recordings() {
     let Some(backend) = gpu() else { return };
+    if !is_alone(
+        module_path!(),
+        "a_gpu_starts_passes_that_repeat_from_recordings",
+    ) {
+        return;
+    }
     let suite = Suite {
         backend: &backend,
         tolerance: TOLERANCE,
@@ -56,6 +70,32 @@ fn a_gpu_starts_passes_that_repeat_from_recordings() {
     // Of about 55 steps, what follows four equal ones.
     let recorded = backend.recorded_passes();
     assert!((20..40).contains(&recorded), "{recorded} passes");
+}
+
+/// The driver breaks recordings off when a thread waits for the whole device: no pass is lost by it.
+#[test]
+fn a_gpu_records_beside_a_thread_that_waits_for_it() {
+    let Some(backend) = gpu() else { return };
+    let suite = Suite {
+        backend: &backend,
+        tolerance: TOLERANCE,
+        native_queries: false,
+    };
+    let context = Arc::clone(&backend.kernels.device.context);
+    let (over, waited) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                // It fails where it breaks a recording off.
+                let _ = context.synchronize();
+                waited.fetch_add(1, Relaxed);
+            }
+        });
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| suite.repeats()));
+        over.store(true, Relaxed);
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    assert!(waited.into_inner() > 0);
 }
 
 /// Queries of 16 bits, as 16-bit weights give them: weights of attention are rounded once.

@@ -9,8 +9,10 @@ use crate::stats::{PValue, StatsError, holm, holm_log10};
 pub(super) struct Member {
     /// Name of the model: the run's, else the protocol's.
     pub model: String,
-    /// Number of its run; absent where it was not given.
+    /// Number of its run; absent where it was not given, or is barred.
     pub run: Option<usize>,
+    /// A run of it whose records the protocol did not precede: it cannot take the model's place.
+    pub barred: Option<usize>,
 }
 
 /// Models that are tested together.
@@ -30,10 +32,14 @@ pub(super) fn families(
     manifests: &[&Manifest],
     frozen: &[bool],
 ) -> Vec<Models> {
-    let places: Vec<Option<usize>> = manifests
+    let declared: Vec<Option<usize>> = manifests
+        .iter()
+        .map(|manifest| place(protocol, manifest))
+        .collect();
+    let places: Vec<Option<usize>> = declared
         .iter()
         .zip(frozen)
-        .map(|(manifest, &frozen)| place(protocol, manifest).filter(|_| frozen))
+        .map(|(place, &frozen)| place.filter(|_| frozen))
         .collect();
     let star = protocol.models.iter().position(|model| model.name == "*");
     let of_star: Vec<usize> = (0..places.len())
@@ -58,7 +64,16 @@ pub(super) fn families(
             .models
             .iter()
             .enumerate()
-            .map(|(slot, model)| member(&model.name, run_at(slot), manifests))
+            .map(|(slot, model)| {
+                let run = run_at(slot);
+                let barred = declared.iter().position(|&place| place == Some(slot));
+                member(
+                    &model.name,
+                    run,
+                    barred.filter(|_| run.is_none()),
+                    manifests,
+                )
+            })
             .collect();
         // A named model is in every family, its descriptive contrasts are shown once.
         let runs = members.iter().filter_map(|member| member.run);
@@ -76,11 +91,18 @@ pub(super) fn families(
     families
 }
 
-fn member(declared: &str, run: Option<usize>, manifests: &[&Manifest]) -> Member {
-    let model = run.map_or(declared, |run| &manifests[run].model.name);
+fn member(
+    declared: &str,
+    run: Option<usize>,
+    barred: Option<usize>,
+    manifests: &[&Manifest],
+) -> Member {
+    let given = run.or(barred);
+    let model = given.map_or(declared, |run| &manifests[run].model.name);
     Member {
         model: model.to_owned(),
         run,
+        barred,
     }
 }
 

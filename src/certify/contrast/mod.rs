@@ -69,7 +69,10 @@ pub fn contrasts_with(
         .iter()
         .map(|given| read(given, scorer))
         .collect::<Result<Vec<_>, _>>()?;
-    let frozen: Vec<bool> = readings.iter().map(|reading| reading.is_frozen).collect();
+    let frozen: Vec<bool> = readings
+        .iter()
+        .map(|reading| reading.post_hoc.is_none())
+        .collect();
     let families = families(protocol, &manifests, &frozen);
     let mut comparison = heading(protocol, runs, &readings, &families);
     comparison.filtered = !asked.is_empty();
@@ -154,6 +157,10 @@ fn heading(
         model: given.evidence.manifest.model.name.clone(),
         weights_sha256: given.evidence.manifest.model.weights_sha256.clone(),
         declared: is_member(at),
+        post_hoc: reading
+            .post_hoc
+            .as_ref()
+            .map(|finding| finding.detail.clone()),
         doubts: reading.doubts.clone(),
     });
     Comparison {
@@ -228,14 +235,17 @@ impl<'a> Bench<'a> {
         let Selection {
             declared, shown, ..
         } = self.selection;
-        let of_model = |Member { model, run }: &'a Member| {
+        let of_model = |member: &'a Member| {
             let contrasts = declared.iter().zip(shown);
             contrasts.map(|(arms, &shown)| Hypothesis {
                 arms,
-                model,
-                run: *run,
+                model: &member.model,
+                run: member.run.or(member.barred),
                 shown,
-                tested: self.test(*run, plan, arms),
+                tested: match member.run {
+                    Some(run) => self.test(run, plan, arms),
+                    None => Err(self.absence(member)),
+                },
             })
         };
         models.members.iter().flat_map(of_model).collect()
@@ -258,20 +268,26 @@ impl<'a> Bench<'a> {
                 model,
                 run: Some(run),
                 shown: true,
-                tested: self.test(Some(run), plan, arms),
+                tested: self.test(run, plan, arms),
             });
             tested.collect::<Vec<_>>()
         };
         models.descriptive.iter().flat_map(of_run).collect()
     }
 
-    fn test(&self, run: Option<usize>, plan: &PanelPlan, arms: &ArmPair) -> Result<Tested, Gap> {
-        let Some(run) = run else {
-            return Err(Gap {
+    /// Why a declared model has no run in its family.
+    fn absence(&self, member: &Member) -> Gap {
+        let barred = member.barred.map(|run| &self.readings[run]);
+        match barred.and_then(|reading| reading.post_hoc.clone()) {
+            Some(finding) => Gap::from(finding),
+            None => Gap {
                 lack: Lack::RunNotGiven,
                 detail: "no run of this model was given".to_owned(),
-            });
-        };
+            },
+        }
+    }
+
+    fn test(&self, run: usize, plan: &PanelPlan, arms: &ArmPair) -> Result<Tested, Gap> {
         let pairs = self.readings[run].pair(plan, arms)?;
         test(&pairs, &self.protocol.rules.nll).map_err(|error| Gap {
             lack: Lack::Evidence(Reason::BoundUndefined),
@@ -305,7 +321,8 @@ impl<'a> Bench<'a> {
                 p: tested.p,
                 adjusted,
                 direction: tested.direction,
-                established: adjusted.is_some_and(|p| p.p <= self.protocol.family_alpha),
+                established: adjusted.is_some_and(|p| p.p <= self.protocol.family_alpha)
+                    && tested.counts.are_enough(),
             }),
             Err(gap) => {
                 let missing = MissingContrast {

@@ -20,8 +20,9 @@ pub(super) struct Reading<'a> {
     evidence: &'a Evidence,
     /// By panel name; panels that the run does not have are absent.
     panels: BTreeMap<String, PanelReading>,
-    /// The protocol stood before the records. Otherwise nothing of the run is declared.
-    pub is_frozen: bool,
+    /// What shows that the protocol may not have stood before the records: then nothing of the run is
+    /// declared.
+    pub post_hoc: Option<Finding>,
     /// Doubts about arms that leave their contrasts as they are.
     pub doubts: Vec<String>,
 }
@@ -59,9 +60,8 @@ impl<'a> Reading<'a> {
         let trials = trials(evidence)?;
         let mut unsure = Vec::new();
         if let Some(trial) = trials.first() {
-            let aa = aa::compare(trial)?;
-            let absent = aa.findings.into_iter().filter(|_| aa.result.is_none());
-            unsure.extend(absent.map(|finding| finding.detail));
+            let findings = aa::compare(trial, scorer)?.findings;
+            unsure.extend(findings.into_iter().map(|finding| finding.detail));
         }
         for trial in &trials {
             let findings = regenerated::compare(trial)?.findings;
@@ -77,14 +77,15 @@ impl<'a> Reading<'a> {
         let mut reading = Reading {
             evidence,
             panels,
-            is_frozen: true,
-            doubts: Vec::new(),
+            post_hoc: trials.iter().find_map(post_hoc),
+            doubts: unsure,
         };
-        let order = trials.iter().find_map(post_hoc);
-        reading.is_frozen = order.is_none();
-        reading.doubts = order.into_iter().map(|finding| finding.detail).collect();
-        reading.doubts.extend(unsure);
-        reading.doubts.extend(reading.engagement_doubts(&trials));
+        // What concerns an arm beside all candidates is found with each of them.
+        for doubt in reading.engagement_doubts(&trials) {
+            if !reading.doubts.contains(&doubt) {
+                reading.doubts.push(doubt);
+            }
+        }
         Ok(reading)
     }
 

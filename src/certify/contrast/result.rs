@@ -1,6 +1,6 @@
 //! What a comparison finds.
 
-use crate::certify::Reason;
+use crate::certify::{FEW_DOCUMENTS, Reason};
 use crate::stats::PValue;
 
 /// Contrasts between arms, per endpoint, within each run.
@@ -37,8 +37,11 @@ pub struct ComparedRun {
     pub model: String,
     /// Digest of the model's weights.
     pub weights_sha256: String,
-    /// Whether the protocol declares the model.
+    /// Whether its declared contrasts belong to a family: the protocol declares the model, and stood
+    /// before the records.
     pub declared: bool,
+    /// What shows that the protocol may not have stood before the records: one clause.
+    pub post_hoc: Option<String>,
     /// Doubts about arms, such as an unproved engagement: one clause each.
     pub doubts: Vec<String>,
 }
@@ -69,8 +72,9 @@ pub struct EndpointFamily {
     pub endpoint: String,
     /// Test.
     pub method: ContrastMethod,
-    /// Models of the family; `*` for one that was not given. Empty for a model that the protocol
-    /// does not declare: its contrasts belong to no family.
+    /// Models of the family; `*` for one that was not given. Empty for a run of a model that the
+    /// protocol does not declare, or whose records it did not precede: its contrasts belong to no
+    /// family.
     pub models: Vec<String>,
     /// Declared contrasts of all declared models.
     pub size: usize,
@@ -105,7 +109,8 @@ pub struct Contrast {
     pub adjusted: Option<PValue>,
     /// The arm that the effect favours.
     pub direction: Direction,
-    /// Adjusted p is at most the family alpha; never of a descriptive contrast.
+    /// Adjusted p is at most the family alpha; never of a descriptive contrast, nor of one over fewer
+    /// than [`FEW_DOCUMENTS`](crate::certify::FEW_DOCUMENTS) documents.
     pub established: bool,
 }
 
@@ -136,6 +141,17 @@ pub enum ContrastCounts {
         /// Resamples `b` at least as far from 0 as the data; `p = (b + 1) / (B + 1)`.
         exceeding: u32,
     },
+}
+
+impl ContrastCounts {
+    /// Whether a difference can be established: the bootstrap test of few documents finds one where
+    /// there is none far too often, of two documents in every second case.
+    pub(super) fn are_enough(&self) -> bool {
+        match self {
+            ContrastCounts::Answers { .. } => true,
+            ContrastCounts::Nll { documents, .. } => *documents >= u64::from(FEW_DOCUMENTS),
+        }
+    }
 }
 
 /// The arm that a difference favours: more right answers, or the lower NLL.

@@ -128,6 +128,32 @@ fn native_is_run_a_second_time() {
     }
 }
 
+/// Records that failed, or of which nothing says which one counts, are no sign of little noise.
+#[test]
+fn a_second_native_run_that_failed_shows_no_noise() {
+    type Change = fn(&mut Vec<Record>);
+    let fail: Change = |records| {
+        for record in records {
+            record.error = Some("429".to_owned());
+            record.correct = None;
+        }
+    };
+    let double: Change = |records| records.insert(1, records[0].clone());
+    let changes = [(fail, "errored_records"), (double, "duplicate_records")];
+    for panel in ["math", "nll-8k", "retrieval-1k"] {
+        for (change, reason) in changes {
+            let mut evidence = world(protocol(), 1231);
+            change(records_mut(&mut evidence, "native-aa", panel));
+            serve(&mut evidence, "AD", ["f16", "fp8_e4m3"]);
+            let found = certificate(&evidence, "AD");
+            assert_eq!(verdicts(&found), [(Verdict::Incomplete, Some(reason)); 2]);
+            let detail = found.objectives.preservation.detail.unwrap();
+            let place = format!("arm native-aa, panel {panel}");
+            assert!(detail.contains(&place), "{detail}");
+        }
+    }
+}
+
 /// A candidate that says nothing of how its answers came about may have verified them.
 #[test]
 fn a_candidate_says_how_its_answers_came_about() {

@@ -169,6 +169,34 @@ fn identities_of_a_certificate_contradict_each_other() {
     }
 }
 
+/// Parts of one arm on machines of different sizes.
+#[test]
+fn a_peak_of_one_machine_may_exceed_the_memory_of_another() {
+    let mut found = demo();
+    let parts = peak_above_total();
+    found
+        .resources
+        .insert("AD".to_owned(), ResourceSummary { parts: 2, ..parts });
+    assert!(!text(&found).contains("peak_bytes"), "{}", text(&found));
+}
+
+/// A bound of a ratio lies on its own side of the estimate.
+#[test]
+fn bootstrap_bounds_on_the_wrong_side_of_their_estimates() {
+    let mut found = demo();
+    let rules = &mut found.objectives.preservation.rules;
+    let rule = rules.iter_mut().find(|rule| rule.rule == "nll").unwrap();
+    let panel = rule.panel.clone();
+    rule.bound = rule.estimate - 1e-4;
+    let mut endpoints = found.degradation.iter_mut();
+    let endpoint = endpoints.find(|entry| entry.endpoint == panel).unwrap();
+    (endpoint.bound, endpoint.established) = (Some(0.5), true);
+    let said = text(&found);
+    for message in ["an upper bound", "a lower bound"] {
+        assert!(said.contains(message), "{message}\n{said}");
+    }
+}
+
 fn peak_above_total() -> ResourceSummary {
     let mut resources = Resources::unknown();
     resources.parts[0].total_bytes = Some(8);

@@ -2,6 +2,7 @@
 
 use crate::schema::*;
 
+use super::super::verify::alone;
 use super::super::*;
 use super::world::*;
 
@@ -25,6 +26,20 @@ fn a_protocol_that_was_edited_after_the_records_never_passes() {
     let after = &evidence.manifest.protocol_sha256;
     assert!(detail(&found).contains(after.as_str()));
     assert!(found.degradation.iter().all(|entry| !entry.established));
+    // Nor does a certificate by itself that says otherwise.
+    answer(&mut evidence, "AD", "math", Answers::right(900));
+    let mut found = certificate(&evidence, "AD");
+    let says = |found: &Certificate| {
+        let lines = alone(found).into_iter().map(|line| line.to_string());
+        lines
+            .filter(|line| line.contains("degradation"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(says(&found), [""; 0]);
+    found.degradation[0].established = true;
+    let lines = says(&found);
+    assert!(lines[0].contains("the trial was not declared"), "{lines:?}");
+    let found = certificate(&evidence, "AD");
     // The rules are evaluated and shown all the same.
     assert_eq!(found.objectives.preservation.rules.len(), 5);
 }

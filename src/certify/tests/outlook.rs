@@ -197,6 +197,10 @@ fn equal_likelihoods_have_no_influence() {
         (None, Some(0.0))
     );
     assert!(rules[2].influence.is_some());
+    // The same ratio everywhere: no document stands out.
+    scale_nll(&mut evidence, "AD", "nll-1k", 1.25);
+    let rules = certificate(&evidence, "AD").objectives.preservation.rules;
+    assert_eq!((rules[1].influence.as_ref(), rules[1].bound), (None, 0.25));
 }
 
 #[test]

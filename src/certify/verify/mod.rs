@@ -46,14 +46,12 @@ pub fn against_run(
     Ok(found)
 }
 
-/// Whether the certificate says that its protocol came after the records of the run in `dir`, which
-/// stand under another one.
-pub fn is_judged_after(certificate: &Certificate, dir: &RunDir) -> bool {
+/// Whether the certificate says that its protocol came after the records.
+pub fn is_judged_after(certificate: &Certificate) -> bool {
     let objectives = &certificate.objectives;
     let reasons = [&objectives.preservation, &objectives.aggregate];
     let mut reasons = reasons.iter().map(|objective| objective.reason.as_deref());
-    certificate.protocol.sha256 != dir.manifest().protocol_sha256
-        && reasons.any(|reason| reason == Some(Reason::ProtocolAfterRecords.name()))
+    reasons.any(|reason| reason == Some(Reason::ProtocolAfterRecords.name()))
 }
 
 fn recompute(

@@ -1,5 +1,7 @@
 //! The fields of a `config.json` on which it depends what layers keep.
 
+mod refused;
+
 use std::path::Path;
 
 use serde::Deserialize;
@@ -8,6 +10,7 @@ use serde_json::Value;
 use super::GeometryError;
 use crate::model::ModelError;
 use crate::recipe::LayerState;
+use refused::{PATTERN, check_counts, refuse_other_layers};
 
 /// More layers than any model has; keeps sums over layers small.
 const MOST_LAYERS: u32 = 10_000;
@@ -45,7 +48,7 @@ struct Config {
     sliding_window: Option<u32>,
     use_sliding_window: Option<bool>,
     max_window_layers: Option<u32>,
-    sliding_window_pattern: Option<u32>,
+    sliding_window_pattern: Option<Value>,
     full_attention_interval: Option<u32>,
     layer_types: Option<Vec<String>>,
     global_head_dim: Option<u32>,
@@ -57,50 +60,6 @@ struct Config {
     linear_value_head_dim: Option<u32>,
     linear_conv_kernel_dim: Option<u32>,
     text_config: Option<Box<Config>>,
-}
-
-/// Fields that hold counts.
-const COUNTS: [&str; 18] = [
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "hidden_size",
-    "kv_lora_rank",
-    "num_kv_shared_layers",
-    "sliding_window",
-    "max_window_layers",
-    "sliding_window_pattern",
-    "full_attention_interval",
-    "global_head_dim",
-    "num_global_key_value_heads",
-    "linear_num_value_heads",
-    "linear_num_key_heads",
-    "linear_key_head_dim",
-    "linear_value_head_dim",
-    "linear_conv_kernel_dim",
-];
-
-/// Refuses what is no object, and counts that are none or too large by the name of their field.
-fn check_counts(config: &Value) -> Result<(), Problem> {
-    if !config.is_object() {
-        let error = serde::de::Error::custom("a value of another kind than an object");
-        return Err(Problem::Json(error));
-    }
-    for part in [Some(config), config.get("text_config")]
-        .into_iter()
-        .flatten()
-    {
-        for field in COUNTS {
-            let value = part.get(field).filter(|value| !value.is_null());
-            let is_count = |value: &Value| value.as_u64().is_some_and(|n| n <= u32::MAX.into());
-            if let Some(value) = value.filter(|value| !is_count(value)) {
-                let expected = "a whole number up to 4294967295";
-                return Err(Problem::Field(field, value.to_string(), expected));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// What a layer does.
@@ -142,6 +101,7 @@ impl Problem {
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<LayerState>, Problem> {
     let value: Value = serde_json::from_slice(bytes).map_err(Problem::Json)?;
     check_counts(&value)?;
+    refuse_other_layers(&value)?;
     let mut config: Config = serde_json::from_slice(bytes).map_err(Problem::Json)?;
     if let (None, Some(text)) = (config.num_hidden_layers, config.text_config.take()) {
         let outer = config.model_type;
@@ -166,6 +126,12 @@ impl Config {
     fn is_family(&self, prefix: &str) -> bool {
         let name = self.model_type.as_deref();
         name.is_some_and(|name| name.starts_with(prefix))
+    }
+
+    /// The pattern as a count; others were refused.
+    fn pattern(&self) -> Option<u32> {
+        let count = self.sliding_window_pattern.as_ref()?.as_u64()?;
+        u32::try_from(count).ok()
     }
 
     /// What each layer does: as listed, or as the family and its switches say.
@@ -203,9 +169,7 @@ impl Config {
         if let Some(&(_, usual, other)) = pattern {
             let (field, named) = match other {
                 Kind::Recurrent => ("full_attention_interval", self.full_attention_interval),
-                Kind::Full | Kind::Sliding => {
-                    ("sliding_window_pattern", self.sliding_window_pattern)
-                }
+                Kind::Full | Kind::Sliding => (PATTERN, self.pattern()),
             };
             let every = positive(field, Some(named.unwrap_or(usual)))?;
             if other == Kind::Recurrent && every > layers {
@@ -227,7 +191,7 @@ impl Config {
         }
         // Layers differ, and which ones do is not known of this family.
         for (field, value) in [
-            ("sliding_window_pattern", self.sliding_window_pattern),
+            (PATTERN, self.pattern()),
             ("full_attention_interval", self.full_attention_interval),
             ("linear_num_value_heads", self.linear_num_value_heads),
             ("linear_num_key_heads", self.linear_num_key_heads),

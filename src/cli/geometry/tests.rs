@@ -131,6 +131,31 @@ fn layers_alternate_by_family_where_no_kinds_are_listed() {
         let start = format!("m/config.json: unsupported: {field} = 2 without layer_types");
         assert!(other(field).starts_with(&start), "{}", other(field));
     }
+    for field in [
+        "hybrid_override_pattern",
+        "attn_layer_period",
+        "block_types",
+    ] {
+        let start = format!("m/config.json: unsupported: {field}: which layers keep");
+        assert!(other(field).starts_with(&start), "{}", other(field));
+    }
+    let falcon = r#"{"model_type":"falcon","num_hidden_layers":2,"num_attention_heads":71,
+        "hidden_size":4544,"multi_query":true}"#;
+    assert!(
+        refusal(falcon).contains("multi_query = true"),
+        "{}",
+        refusal(falcon)
+    );
+    // Letters instead of a count, beside the list that says it all.
+    let listed = r#","sliding_window_pattern":"LLLG","layer_types":["sliding_attention",
+        "full_attention"]"#;
+    assert_eq!(layers("exaone4", 2, listed), [slides, full]);
+    let letters = r#"{"model_type":"exaone4","num_hidden_layers":2,"sliding_window_pattern":"LG"}"#;
+    assert!(
+        refusal(letters).contains("found \"LG\""),
+        "{}",
+        refusal(letters)
+    );
 }
 
 /// What a config leaves out is what loading takes it for, whatever else the config asks for.
@@ -168,7 +193,6 @@ fn families_that_load_have_the_defaults_of_loading() {
     );
 }
 
-/// Falcon shares one key/value head, which no usual field says.
 #[test]
 fn what_is_assumed_of_unknown_families_is_said() {
     let assumed = |fields: &str| {
@@ -180,10 +204,10 @@ fn what_is_assumed_of_unknown_families_is_said() {
         assert_eq!(layers, [attention(4, 16, None); 2]);
         assumption.unwrap()
     };
-    let falcon = assumed(r#","model_type":"falcon","multi_query":true"#);
+    let other = assumed(r#","model_type":"nonesuch""#);
     assert_eq!(
-        falcon,
-        "model_type \"falcon\" is not known here: its layers are taken to keep keys and values as the \
+        other,
+        "model_type \"nonesuch\" is not known here: its layers are taken to keep keys and values as the \
          usual fields say, and nothing else"
     );
     assert!(assumed("").starts_with("the config names no model_type"));

@@ -32,7 +32,7 @@ impl ModelText {
     /// Names the file and what is missing, wrong, or asks for what is not applied.
     pub fn open(path: &Path) -> Result<Self, ModelError> {
         let metadata = std::fs::metadata(path).map_err(|e| ModelError::io(path.display(), e))?;
-        let text = if metadata.is_dir() {
+        let mut text = if metadata.is_dir() {
             let folder = path
                 .canonicalize()
                 .map_err(|e| ModelError::io(path.display(), e))?;

@@ -22,7 +22,15 @@ mod kind {
 
 /// Control tokens that end a turn or a document wherever a vocabulary has them; files name only
 /// one of the several at which their models stop.
-const END_TOKENS: [&str; 4] = ["<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>"];
+const END_TOKENS: [&str; 7] = [
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<end_of_turn>",
+    "<eos>",
+];
 
 /// Keys of single tokens that end generation.
 const END_KEYS: [&str; 3] = [

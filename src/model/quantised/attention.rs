@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::super::ModelError;
+use super::super::tensors::{DRAFT_LAYERS, is_other_part};
 use super::dequantise::floats;
 use super::find::{Lookup, Stored};
 use crate::schema::LayerScales;
@@ -52,36 +53,45 @@ pub(crate) struct CacheScales {
 }
 
 impl CacheScales {
-    /// Checks that every layer of the model has both scales, or none has any.
+    /// Checks that every layer of the model that attends (`attends`, by layer) has both scales, or none
+    /// has any.
     ///
     /// # Errors
     /// Names the first layer that lacks one.
-    pub(crate) fn check(&self, folder: &str, layers: usize) -> Result<(), ModelError> {
+    pub(crate) fn check(&self, folder: &str, attends: &[bool]) -> Result<(), ModelError> {
         if self.layers.is_empty() {
             return Ok(());
         }
-        let lacks = |layer: &usize| !matches!(self.layers.get(layer), Some([Some(_), Some(_)]));
-        let stray = self.layers.keys().find(|layer| **layer >= layers);
-        match (0..layers).find(lacks).or(stray.copied()) {
+        let has_cache = |layer: usize| attends.get(layer) == Some(&true);
+        let has_both = |layer: &usize| matches!(self.layers.get(layer), Some([Some(_), Some(_)]));
+        let mut layers = (0..attends.len()).filter(|&layer| has_cache(layer));
+        let stray = self.layers.keys().find(|layer| !has_cache(**layer));
+        let lacking = layers.find(|layer| !has_both(layer));
+        match lacking.or(stray.copied()) {
             None => Ok(()),
             Some(layer) => Err(ModelError::invalid(
                 folder,
                 format!("scales of the cache of layer {layer}"),
                 found(self.layers.get(&layer).copied().unwrap_or_default()),
-                format!("one for keys and one for values in each of {layers} layers"),
+                format!(
+                    "one for keys and one for values in each of {} layers with attention",
+                    attends.iter().filter(|attends| **attends).count()
+                ),
             )),
         }
     }
 
-    /// The scales of every layer; they were checked.
+    /// The scales of every layer up to the last that has some; they were checked. Layers without a cache
+    /// stand with unit scales, which nothing is stored under.
     pub(crate) fn of_layers(&self) -> Vec<LayerScales> {
-        let scales = self.layers.values();
-        scales
-            .filter_map(|sides| match *sides {
-                [Some(k), Some(v)] => Some(LayerScales { k, v }),
-                _ => None,
-            })
-            .collect()
+        let Some((&last, _)) = self.layers.last_key_value() else {
+            return Vec::new();
+        };
+        let of_layer = |layer| match self.layers.get(&layer) {
+            Some(&[Some(k), Some(v)]) => LayerScales { k, v },
+            _ => LayerScales { k: 1.0, v: 1.0 },
+        };
+        (0..=last).map(of_layer).collect()
     }
 }
 
@@ -136,6 +146,10 @@ pub(crate) fn find_cache_scales<'n>(
 
 /// Layer and role of a scale of attention.
 fn role_of(name: &str) -> Option<(usize, Role)> {
+    // Neither draft layers nor towers beside the text are ever run.
+    if is_other_part(name) || name.starts_with(DRAFT_LAYERS) {
+        return None;
+    }
     let (front, part) = name.split_once(".self_attn.")?;
     let (_, layer) = front.rsplit_once("layers.")?;
     let layer = layer.parse().ok()?;

@@ -1,9 +1,12 @@
 //! Chat templates, rendered as the library that they are written for renders them.
 
+use std::sync::LazyLock;
+
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
 use minijinja::{Environment, Error, ErrorKind, State, Value, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
+use regex::Regex;
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
@@ -22,10 +25,11 @@ pub(super) struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Takes the template's source.
+    /// Takes the template's source. Whether it compiles shows when something is rendered: what needs no
+    /// template runs without one that does.
     ///
     /// # Errors
-    /// When it does not compile.
+    /// When the environment cannot be set up.
     pub(super) fn new(
         path: &str,
         source: String,
@@ -33,13 +37,10 @@ impl ChatTemplate {
         eos_token: Option<String>,
     ) -> Result<Self, ModelError> {
         let environment = environment().map_err(|e| wrong(path, &e))?;
-        if let Err(e) = environment.template_from_str(&source) {
-            return Err(wrong(path, &e));
-        }
         Ok(ChatTemplate {
             path: path.to_owned(),
             environment,
-            source,
+            source: without_generation_tags(&source),
             bos_token,
             eos_token,
         })
@@ -68,6 +69,16 @@ impl ChatTemplate {
             .and_then(|template| template.render(variables))
             .map_err(|e| wrong(&self.path, &e))
     }
+}
+
+/// `{% generation %}`, by which training finds the model's own words, renders as its body in a scope of its
+/// own.
+fn without_generation_tags(source: &str) -> String {
+    static TAG: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}").expect("a valid expression")
+    });
+    let tag = TAG.replace_all(source, "{%$1 ${2}with $3%}");
+    tag.into_owned()
 }
 
 fn wrong(path: &str, error: &Error) -> ModelError {
@@ -139,23 +150,47 @@ fn strftime_now(format: String) -> Result<String, Error> {
         }
         let directive = characters.next();
         out.push_str(match directive {
-            Some('d') => "26",
+            Some('d' | 'e') => "26",
             Some('m') => "07",
-            Some('b') => "Jul",
+            Some('b' | 'h') => "Jul",
             Some('B') => "July",
             Some('y') => "24",
             Some('Y') => "2024",
             Some('a') => "Fri",
             Some('A') => "Friday",
+            Some('w' | 'u') => "5",
+            Some('j') => "208",
             Some('H' | 'M' | 'S') => "00",
+            Some('I') => "12",
+            Some('p') => "AM",
+            Some('f') => "000000",
+            Some('F') => "2024-07-26",
+            Some('D' | 'x') => "07/26/24",
+            Some('T' | 'X') => "00:00:00",
+            Some('R') => "00:00",
+            Some('c') => "Fri Jul 26 00:00:00 2024",
+            // Python's naive times have no zone.
+            Some('z' | 'Z') => "",
             Some('%') => "%",
-            _ => {
-                let message = format!("strftime_now: unknown directive in `{format}`");
-                return Err(Error::new(ErrorKind::InvalidOperation, message));
-            }
+            // Without the zero in front.
+            Some('-') => match characters.next() {
+                Some('d' | 'e') => "26",
+                Some('m') => "7",
+                Some('y') => "24",
+                Some('j') => "208",
+                Some('H' | 'M' | 'S') => "0",
+                Some('I') => "12",
+                _ => return Err(unknown_directive(&format)),
+            },
+            _ => return Err(unknown_directive(&format)),
         });
     }
     Ok(out)
+}
+
+fn unknown_directive(format: &str) -> Error {
+    let message = format!("strftime_now: unknown directive in `{format}`");
+    Error::new(ErrorKind::InvalidOperation, message)
 }
 
 /// JSON as Python writes it: no escapes for HTML, a space after commas and colons.

@@ -82,6 +82,35 @@ fn special_strings_are_text_unless_rendered() {
     assert_eq!(tokenizer.largest_id(), 10);
 }
 
+/// Image tokens of a tokenizer that a text model shares with a multimodal one.
+#[test]
+fn added_tokens_behind_the_vocabulary_matter_where_a_text_has_them() {
+    let mut definition = definition();
+    let image = json!({"id": 11, "content": "<image>", "special": true, "single_word": false,
+        "lstrip": false, "rstrip": false, "normalized": false});
+    definition["added_tokens"]
+        .as_array_mut()
+        .unwrap()
+        .push(image);
+    let parts = TokenizerParts {
+        definition,
+        ..parts()
+    };
+    let mut tokenizer = Tokenizer::from_parts(parts).unwrap();
+    assert_eq!(tokenizer.encode_rendered("a<image>").unwrap(), [3, 11]);
+    tokenizer.check_ids(11).unwrap();
+    assert_eq!(tokenizer.encode_rendered("ab").unwrap(), [3, 4]);
+    let message = tokenizer
+        .encode_rendered("a<image>")
+        .unwrap_err()
+        .to_string();
+    let expected = "tokenizer.json: id of token `<image>` in a text: found 11, expected ids below \
+                    the vocabulary of 11";
+    assert_eq!(message, expected);
+    let message = tokenizer.check_ids(10).unwrap_err().to_string();
+    assert!(message.contains("id of token `Ġ`: found 10"), "{message}");
+}
+
 #[test]
 fn sequences_start_as_flag_or_post_processor_say() {
     let bos = |add_bos, definition| {
@@ -201,14 +230,12 @@ fn templates_that_cannot_be_rendered_say_why() {
             "{{ raise_exception('roles must alternate') }}",
             "roles must alternate",
         ),
-        (
-            "{% generation %}x{% endgeneration %}",
-            "unknown statement generation",
-        ),
+        ("{% nonesuch %}", "unknown statement nonesuch"),
         ("\n\n{{ messages | nonesuch }}", "chat template, line 3"),
         ("{{ messages[0].content.nonesuch() }}", "nonesuch"),
         ("{{ missing.field }}", "undefined"),
-        ("{{ strftime_now('%j') }}", "unknown directive in `%j`"),
+        ("{{ strftime_now('%Q') }}", "unknown directive in `%Q`"),
+        ("{{ strftime_now('%-Q') }}", "unknown directive in `%-Q`"),
     ] {
         let message = render(template).unwrap_err().to_string();
         assert!(message.contains(part), "{message} should say {part}");
@@ -219,6 +246,38 @@ fn templates_that_cannot_be_rendered_say_why() {
 fn the_date_is_fixed() {
     let text = render("{{ strftime_now('%d %b %Y, %A %Y-%m-%d %H:%M 100%%') }}").unwrap();
     assert_eq!(text, "26 Jul 2024, Friday 2024-07-26 00:00 100%");
+    let text = render("{{ strftime_now('%-d.%-m. %e %F %I%p %j %c') }}").unwrap();
+    assert_eq!(
+        text,
+        "26.7. 26 2024-07-26 12AM 208 Fri Jul 26 00:00:00 2024"
+    );
+}
+
+/// Marks of training around the model's own words render as these, in a scope of their own.
+#[test]
+fn generation_tags_are_transparent() {
+    let template = "{% set x = 1 %}{% for m in messages %}[\n  {%- generation %}\n  {{ m.content }}{% \
+                    set x = 2 %}{{ x }}{%- endgeneration -%}\n ]{% endfor %}{{ x }}";
+    assert_eq!(render(template).unwrap(), "[  a2]1");
+}
+
+/// What needs no template runs with one that cannot be read.
+#[test]
+fn a_broken_template_breaks_chats_alone() {
+    let parts = TokenizerParts {
+        chat_template: Some("{% nonesuch %}".to_owned()),
+        ..parts()
+    };
+    let tokenizer = Tokenizer::from_parts(parts).unwrap();
+    assert_eq!(tokenizer.encode_text("ab").unwrap(), [3, 4]);
+    let message = tokenizer
+        .chat_ids(&[message("a")], true)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("chat_template.jinja: chat template, line 1"),
+        "{message}"
+    );
 }
 
 fn fixture(name: &str) -> String {

@@ -72,12 +72,13 @@ fn missing(comparison: &Comparison) -> Option<String> {
 fn descriptive(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     let undeclared = comparison.runs.iter().filter(|run| !run.declared);
-    notes.extend(undeclared.map(|run| {
-        format!(
+    notes.extend(undeclared.map(|run| match &run.post_hoc {
+        Some(why) => format!("{}: {why}: its contrasts are descriptive.", run.run),
+        None => format!(
             "{}: protocol {} does not declare model {} with weights {}: its contrasts are \
              descriptive.",
             run.run, comparison.protocol, run.model, run.weights_sha256
-        )
+        ),
     }));
     let mut contrasts = comparison.endpoints.iter().flat_map(|f| &f.contrasts);
     if contrasts.any(|contrast| !contrast.declared) {
@@ -130,7 +131,8 @@ fn unreliable(family: &EndpointFamily) -> Vec<String> {
         {
             notes.push(format!(
                 "{endpoint} rests on {documents} documents: bootstrap tests and intervals are \
-                 unreliable at small numbers, and p comes out too small."
+                 unreliable at small numbers, and p comes out too small. With fewer than \
+                 {FEW_DOCUMENTS} no difference is established."
             ));
         }
         if found.interval[0] == found.interval[1] && found.effect != 0.0 {

@@ -1,6 +1,6 @@
 //! One plain sentence per contrast.
 
-use crate::certify::{CONFIDENCE, Contrast, ContrastCounts, Direction};
+use crate::certify::{CONFIDENCE, Contrast, ContrastCounts, Direction, FEW_DOCUMENTS};
 use crate::panel::thousands;
 
 use super::number::{p_text, points, significant};
@@ -81,6 +81,11 @@ fn on_nll(endpoint: &str, found: &Contrast, documents: u64) -> String {
         second,
         ..
     } = found;
+    let few = if documents < u64::from(FEW_DOCUMENTS) {
+        ", too few to establish one"
+    } else {
+        ""
+    };
     let (documents, p, mark) = (grouped(documents), p_clause(found), mark(found));
     // A lower NLL favours the first arm, and its effect is negative.
     let word = match found.direction {
@@ -96,7 +101,7 @@ fn on_nll(endpoint: &str, found: &Contrast, documents: u64) -> String {
         };
         return format!(
             "{model}: no difference is established between {first} and {second} on {endpoint} \
-             ({amount}, {documents} documents; {p})"
+             ({amount}, {documents} documents{few}; {p})"
         );
     }
     let claim = match found.direction {

@@ -130,6 +130,7 @@ fn comparison() -> Comparison {
             model: "demo-sensitive".to_owned(),
             weights_sha256: "cd".repeat(32),
             declared: true,
+            post_hoc: None,
             doubts: vec!["arm AF has no proof that its recipe was engaged".to_owned()],
         }],
         endpoints: vec![

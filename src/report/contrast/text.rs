@@ -83,7 +83,7 @@ pub(super) fn heading(family: &EndpointFamily) -> String {
     };
     let endpoint = &family.endpoint;
     if family.models.is_empty() {
-        return format!("{endpoint}: {method}, in no family: the model is not declared");
+        return format!("{endpoint}: {method}, in no family: see the notes");
     }
     let missing = match family.missing {
         0 => String::new(),

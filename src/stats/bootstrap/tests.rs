@@ -92,6 +92,12 @@ fn resamples_must_reach_the_tail() {
         Err(StatsError::Resamples { needed: 20, .. })
     ));
     assert!(bound(20, 0.05).is_ok());
+    // The product of these falls short of 1 by rounding alone.
+    for (family, divisor) in [(0.01, 73), (0.01, 91)] {
+        let alpha = family / f64::from(divisor);
+        assert_eq!(least_resamples(alpha), u64::from(100 * divisor as u32));
+        assert!(bound(100 * divisor as u32, alpha).is_ok());
+    }
     assert!(bound(0, 0.9).is_err());
     assert!(bound(MAX_RESAMPLES + 1, 0.05).is_err());
 }

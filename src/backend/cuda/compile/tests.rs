@@ -6,48 +6,55 @@ use super::testing::has_compiler;
 use super::*;
 use crate::backend::cuda::attention;
 use crate::backend::cuda::parts::PARTS;
+use crate::backend::cuda::tests::alone::is_alone;
 
-/// Set in the process that compiles.
-const INSIDE: &str = "KVASSAY_TEST_COMPILES_QUICKLY";
+/// Each alone: quick compilation, which takes a sixth of the time, changes what others of its process
+/// give meanwhile. One by one, since the compiler hardly works for several threads of a process.
+mod every_kernel_compiles {
+    use super::*;
 
-/// In a process of its own: quick compilation, which takes a sixth of the time, changes what others
-/// of its process give meanwhile.
-#[test]
-fn every_kernel_compiles_for_every_generation() {
-    if !has_compiler() {
-        return;
+    macro_rules! for_generations {
+        ($($name:ident $generation:expr;)+) => {
+            $(
+                #[test]
+                fn $name() {
+                    if has_compiler() && is_alone(module_path!(), stringify!($name)) {
+                        compile_every_kernel_quickly($generation);
+                    }
+                }
+            )+
+
+            #[test]
+            fn for_every_generation() {
+                assert_eq!([$($generation),+], testing::GENERATIONS.map(|(generation, _)| generation));
+            }
+        };
     }
-    if std::env::var_os(INSIDE).is_some() {
-        compile_every_kernel_quickly();
-        return;
+
+    for_generations! {
+        for_8_0 (8, 0);
+        for_9_0 (9, 0);
+        for_10_0 (10, 0);
     }
-    let name = "backend::cuda::compile::tests::every_kernel_compiles_for_every_generation";
-    let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name])
-        .env(INSIDE, "")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&child.stdout);
-    assert!(said.contains("test result: ok. 1 passed"), "{said}");
 }
 
-fn compile_every_kernel_quickly() {
+fn compile_every_kernel_quickly(capability: (i32, i32)) {
     let mut quickly = Vec::new();
     if version().unwrap().0 >= (13, 0) {
         quickly.push("--Ofast-compile=max".to_owned());
     }
-    let work: Vec<_> = testing::GENERATIONS
-        .into_iter()
-        .flat_map(|(capability, shared_limit)| {
-            let units = attention::testing::units(capability, shared_limit);
-            let hopper = capability == (9, 0);
-            let experts = [false, true].map(|bf16| Unit::experts(bf16, hopper));
-            let units = PARTS.iter().map(Unit::part).chain(experts).chain(units);
-            units.map(move |unit| (capability, unit))
-        })
+    let mut generations = testing::GENERATIONS.into_iter();
+    let (_, shared_limit) = generations.find(|(of, _)| *of == capability).unwrap();
+    let units = attention::testing::units(capability, shared_limit);
+    let experts = [false, true].map(|bf16| Unit::experts(bf16, capability == (9, 0)));
+    let units: Vec<Unit> = PARTS
+        .iter()
+        .map(Unit::part)
+        .chain(experts)
+        .chain(units)
         .collect();
-    assert!(work.len() > 3 * 20, "{}", work.len());
-    work.into_par_iter().for_each(|(capability, unit)| {
+    assert!(units.len() > 20, "{}", units.len());
+    units.into_par_iter().for_each(|unit| {
         let options = [binary_options(&unit, capability), quickly.clone()].concat();
         let binary = compile(&unit.source, &options).unwrap().binary().unwrap();
         assert_eq!(

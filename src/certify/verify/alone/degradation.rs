@@ -7,7 +7,8 @@ use crate::stats::{Side, tango_bound};
 
 use super::super::super::caveats::LEAST_DOCUMENTS_OF_HARM;
 use super::super::Disagreement;
-use super::rules::{alpha_fault, name_of};
+use super::rules::{alpha_fault, lies_beyond, name_of};
+use crate::certify::Reason;
 
 pub(super) fn check(certificate: &Certificate) -> Vec<Disagreement> {
     let mut list = Vec::new();
@@ -72,6 +73,14 @@ fn check_endpoint(
             expected.to_string(),
         ));
     }
+    let estimates = rules.iter().map(|rule| rule.estimate);
+    if is_nll
+        && let Some((bound, estimate)) = found.bound.zip(estimates.reduce(f64::min))
+        && lies_beyond(bound, estimate, found.alpha)
+    {
+        let expected = format!("at most the estimate {estimate}: it is a lower bound");
+        list.push(Disagreement::claim(&path("bound"), bound, expected));
+    }
     let enough = !is_nll
         || rules
             .iter()
@@ -80,7 +89,13 @@ fn check_endpoint(
         .bound
         .is_some_and(|bound| if is_nll { bound > 0.0 } else { bound < 0.0 });
     let against_each = rules.len() == certificate.counts.controls.len();
-    if found.established && !enough {
+    if found.established && !against_each {
+        let expected = "false: it has no rules against each control";
+        list.push(Disagreement::claim(&path("established"), true, expected));
+    } else if found.established && !is_declared(certificate) {
+        let expected = "false: the verdicts say that the trial was not declared";
+        list.push(Disagreement::claim(&path("established"), true, expected));
+    } else if found.established && !enough {
         let expected = format!("false: it rests on fewer than {LEAST_DOCUMENTS_OF_HARM} documents");
         list.push(Disagreement::claim(&path("established"), true, expected));
     } else if found.established && !harmful {
@@ -99,6 +114,18 @@ fn least_favourable(rules: &[&RuleResult], alpha: f64) -> Option<f64> {
         tango_bound(rule.lost?, rule.gained?, rule.pairs, alpha, Side::Upper).ok()
     };
     rules.iter().filter_map(upper).reduce(f64::max)
+}
+
+/// Whether no verdict says that model, recipe or protocol were not declared before the records; an
+/// objective alone may be undeclared.
+fn is_declared(certificate: &Certificate) -> bool {
+    let objectives = &certificate.objectives;
+    let reasons = [&objectives.preservation, &objectives.aggregate]
+        .into_iter()
+        .filter_map(|objective| Reason::from_name(objective.reason.as_deref()?));
+    reasons.into_iter().all(|reason| {
+        reason == Reason::ObjectiveUndeclared || reason.verdict() != Verdict::Descriptive
+    })
 }
 
 /// Whether a verdict says that the evidence is complete and the trial declared.

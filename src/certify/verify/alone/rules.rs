@@ -16,6 +16,9 @@ use super::super::Disagreement;
 /// Largest relative difference between an estimate and the quotient of the means beside it: both
 /// are rounded, and in another order.
 const ROUNDING: f64 = 1e-11;
+/// Largest alpha at which a bootstrap bound cannot lie on the other side of its estimate: sums of
+/// independent draws reach their mean more often than that.
+const ONE_SIDED: f64 = 0.05;
 
 pub(super) fn check(certificate: &Certificate) -> Vec<Disagreement> {
     let mut list = Vec::new();
@@ -67,6 +70,17 @@ fn check_rule(objective: ObjectiveName, path: &str, rule: &RuleResult) -> Vec<Di
         ));
     }
     list.extend(out_of_range(name, path, rule));
+    if name == RuleName::Nll && lies_beyond(rule.estimate, rule.bound, rule.alpha) {
+        let expected = format!(
+            "at least the estimate {}: it is an upper bound",
+            rule.estimate
+        );
+        list.push(Disagreement::claim(
+            &format!("{path}.bound"),
+            rule.bound,
+            expected,
+        ));
+    }
     let expected = match name {
         RuleName::Nll => expected_nll(rule),
         _ => expected_answers(name, rule),
@@ -93,6 +107,11 @@ fn out_of_range(name: RuleName, path: &str, rule: &RuleResult) -> Vec<Disagreeme
     }
     list.extend(alpha_fault(&format!("{path}.alpha"), rule.alpha));
     list
+}
+
+/// Whether `lower` lies above `upper`, where one is a bound at `alpha` and the other its estimate.
+pub(super) fn lies_beyond(lower: f64, upper: f64, alpha: f64) -> bool {
+    alpha <= ONE_SIDED && lower - upper > ROUNDING * lower.abs().max(1.0)
 }
 
 /// An alpha that follows from no family alpha.

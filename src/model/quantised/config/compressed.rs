@@ -25,8 +25,13 @@ impl Section<'_> {
         {
             return Err(self.unsupported("transform_config"));
         }
+        // A scheme of the cache may stand alone, or beside groups of attention, which store no weights.
+        let is_of_cache = self.fields.object("kv_cache_scheme")?.is_some();
         let Some(groups) = self.fields.object("config_groups")? else {
-            return Err(self.wrong("config_groups", "nothing", "an object of groups"));
+            return match is_of_cache {
+                true => Ok((Vec::new(), None)),
+                false => Err(self.wrong("config_groups", "nothing", "an object of groups")),
+            };
         };
         let format = self.fields.str("format")?;
         let (mut forms, mut activations) = (Vec::new(), None);
@@ -38,11 +43,14 @@ impl Section<'_> {
                 place: format!("{}.config_groups.{name}", self.place),
                 fields,
             };
+            if is_of_cache && fields.get("weights").is_none() {
+                continue;
+            }
             let own = fields.str("format")?;
             forms.push(section.group_form(own.or(format))?);
             activations = activations.or(section.input_activations()?);
         }
-        if forms.is_empty() {
+        if forms.is_empty() && !is_of_cache {
             return Err(self.wrong("config_groups", "no group", "at least one"));
         }
         Ok((forms, activations))

@@ -58,11 +58,44 @@ fn the_side_without_a_scale_is_named() {
             layers: [(0, [Some(0.1); 2]), (1, sides)].into(),
             parts: Vec::new(),
         };
-        let message = scales.check("m", 2).unwrap_err().to_string();
+        let message = scales.check("m", &[true, true]).unwrap_err().to_string();
         let expected = format!(
             "m: scales of the cache of layer 1: found {found}, expected one for keys and one for \
-             values in each of 2 layers"
+             values in each of 2 layers with attention"
         );
         assert_eq!(message, expected);
     }
+}
+
+/// Layers without a cache have no scales, and keep their places; draft layers are never run.
+#[test]
+fn recurrent_and_draft_layers_bring_no_scales() {
+    let scales = CacheScales {
+        layers: [(1, [Some(0.5); 2]), (3, [Some(0.25); 2])].into(),
+        parts: Vec::new(),
+    };
+    let attends = [false, true, false, true];
+    scales.check("m", &attends).unwrap();
+    let found: Vec<f32> = scales.of_layers().iter().map(|layer| layer.k).collect();
+    assert_eq!(found, [1.0, 0.5, 1.0, 0.25]);
+    let stray = scales.check("m", &[true, true, false, false]).unwrap_err();
+    assert!(stray.to_string().contains("layer 0: found none"), "{stray}");
+    let stray = scales.check("m", &[false, true, false]).unwrap_err();
+    assert!(
+        stray.to_string().contains("layer 3: found one for keys"),
+        "{stray}"
+    );
+
+    let mut tensors = Tensors::new();
+    for name in ["model.layers.1", "mtp.layers.1", "model.visual.layers.1"] {
+        for side in ["k_scale", "v_scale"] {
+            let data = 0.5f32.to_le_bytes().to_vec();
+            tensors.insert(
+                format!("{name}.self_attn.{side}"),
+                (Dtype::F32, vec![], data),
+            );
+        }
+    }
+    let found = find_cache_scales(tensors.keys().map(String::as_str), &lookup(&tensors)).unwrap();
+    assert_eq!(found.parts.len(), 2, "{:?}", found.parts);
 }

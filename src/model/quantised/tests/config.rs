@@ -115,6 +115,29 @@ fn wrong_settings_name_the_field() {
     }
 }
 
+/// Checkpoints that store their cache's scales alone, or those of attention beside them.
+#[test]
+fn a_scheme_of_the_cache_may_stand_without_weights() {
+    let attention = json!({"targets": ["LlamaAttention"], "weights": null,
+        "input_activations": {"num_bits": 8, "type": "float", "dynamic": false}});
+    let groups = [
+        json!(null),
+        json!({}),
+        json!({"group_0": {"targets": [], "weights": null}}),
+        json!({"group_0": attention}),
+    ];
+    let scheme = json!({"num_bits": 8, "type": "float", "dynamic": false});
+    for groups in groups {
+        let mut config = json!({"quant_method": "compressed-tensors", "config_groups": groups,
+            "kv_cache_scheme": scheme});
+        let found = parsed(config.clone());
+        assert_eq!((found.forms.len(), found.kv_cache), (0, true), "{groups}");
+        config["kv_cache_scheme"] = Value::Null;
+        let message = parse(config).unwrap_err().to_string();
+        assert!(message.contains("config_groups"), "{message}");
+    }
+}
+
 #[test]
 fn other_places_and_empty_objects() {
     let parse = |config: Value| of_text("config.json", config.to_string().as_bytes()).unwrap();
