@@ -198,6 +198,9 @@ pub struct ModelConfig {
     /// Tokens that the model declares as never to be generated: their logits are -inf. Ascending,
     /// below `vocab_size`.
     pub suppressed: Vec<u32>,
+    /// Penalties of generation that the checkpoint asks for, as `name = value`. Answers are greedy and leave
+    /// them out, as servers are asked to.
+    pub penalties: Vec<String>,
     /// The multimodal model of whose checkpoint this is the text part: other tensors are not
     /// loaded.
     pub text_part_of: Option<String>,
@@ -268,6 +271,13 @@ impl ModelConfig {
                 } else {
                     ""
                 }
+            ));
+        }
+        if !self.penalties.is_empty() {
+            notes.push(format!(
+                "generation_config.json asks for {}, which answers leave out: they are greedy, without \
+                 penalties, and servers are asked for the same",
+                self.penalties.join(", ")
             ));
         }
         let some = self.recurrent_layers().count();

@@ -10,7 +10,7 @@ use crate::schema::{FileDigest, ModelIdentity, sha256_hex, weights_sha256};
 
 use super::demo::DemoModel;
 use super::file_bytes::{FileBytes, file_name};
-use super::hf_config::{parse_config, read_config, suppressed};
+use super::hf_config::{parse_config, penalties, read_config, suppressed};
 use super::quantised::{self, Quantisation};
 use super::regular::read_optional;
 use super::safetensors::{INDEX_FILE, SINGLE_FILE, SafetensorsWeights};
@@ -186,12 +186,11 @@ fn folder_text<R: Fn(&str) -> Result<Option<Vec<u8>>, ModelError>>(
     }
     .build()?;
     let generation_path = Path::new(shown).join("generation_config.json");
+    let generation_path = generation_path.display().to_string();
+    config.penalties = penalties(&generation_path, generation_config.as_deref())?;
     config.suppressed = suppressed(
         [
-            (
-                &generation_path.display().to_string(),
-                generation_config.as_deref(),
-            ),
+            (&generation_path, generation_config.as_deref()),
             (&config_path, Some(&config_text)),
         ],
         config.vocab_size,

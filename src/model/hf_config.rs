@@ -5,6 +5,7 @@ mod experts;
 mod family;
 mod gemma4;
 mod layers;
+mod penalties;
 mod recurrent;
 pub(crate) mod rope;
 mod suppressed;
@@ -24,6 +25,7 @@ use super::{Family, LayerConfig, ModelConfig, ModelError};
 pub(crate) use dtype::dtype;
 use dtype::{native, round};
 use family::{Decoder, Defaults};
+pub(crate) use penalties::penalties;
 pub(crate) use suppressed::suppressed;
 
 /// What products of queries and keys are scaled by in Gemma 3 where the config names nothing: the
@@ -148,6 +150,7 @@ pub(crate) fn parse_config(path: &str, text: &[u8]) -> Result<ModelConfig, Model
         tied_embeddings: tied_embeddings(fields, outer)?.unwrap_or(defaults.tied),
         native_dtype: native(dtype),
         suppressed: Vec::new(),
+        penalties: Vec::new(),
         text_part_of,
     };
     check_geometry(path, &config.layers)?;

@@ -136,6 +136,7 @@ pub fn config(family: Family) -> ModelConfig {
             NativeDtype::F16
         },
         suppressed: Vec::new(),
+        penalties: Vec::new(),
     }
 }
 

@@ -163,6 +163,7 @@ mod tests {
     fn eight_billion() -> ModelConfig {
         ModelConfig {
             suppressed: Vec::new(),
+            penalties: Vec::new(),
             family: Family::Qwen3,
             layers: vec![LayerConfig::new(32, 8, 128); 36],
             hidden_size: 4096,

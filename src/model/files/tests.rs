@@ -145,6 +145,22 @@ fn a_text_part_may_name_suppressed_tokens() {
     assert!(matches!(mask, ModelError::Unsupported { .. }), "{mask}");
 }
 
+/// Qwen2.5 asks for one, which other programs apply to greedy answers too.
+#[test]
+fn penalties_that_are_left_out_are_said() {
+    let folder = folder();
+    let neutral = json!({"repetition_penalty": 1.0, "min_length": 0, "no_repeat_ngram_size": null});
+    write(&folder, "generation_config.json", &neutral);
+    assert_eq!(open(folder.path()).unwrap().config.penalties, [""; 0]);
+    let asked = json!({"repetition_penalty": 1.05, "min_new_tokens": 2});
+    write(&folder, "generation_config.json", &asked);
+    let notes = open(folder.path()).unwrap().config.notes().join("\n");
+    assert!(
+        notes.contains("asks for repetition_penalty = 1.05, min_new_tokens = 2, which answers"),
+        "{notes}"
+    );
+}
+
 #[test]
 fn suppressed_tokens_are_those_of_the_generation_config() {
     let folder = folder();

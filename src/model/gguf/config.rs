@@ -113,6 +113,7 @@ pub(crate) fn config(file: &FileBytes, header: &Header) -> Result<ModelConfig, M
         tied_embeddings: !has("output.weight"),
         native_dtype: NativeDtype::F16,
         suppressed: Vec::new(),
+        penalties: Vec::new(),
     };
     check_geometry(file.path(), &config.layers)?;
     let settings = format!("metadata `{}`", keys.key("rope"));
