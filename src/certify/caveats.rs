@@ -1,13 +1,13 @@
 //! What was not established, in plain sentences.
 
-use crate::schema::{PanelPlan, Protocol, Record, RuleName, stored_tokens};
+use crate::schema::{Protocol, Record, RuleName, stored_tokens};
 
 mod checkpoint;
 
 use super::aa::Aa;
 use super::arms::Trial;
 use super::attainable::{Unattainable, unattainable};
-use super::compare::{PanelResult, percent};
+use super::compare::{PairValues, PanelResult, percent};
 use super::imported;
 use super::measured::bootstrap_errors;
 use super::server::{self, Engaged};
@@ -46,8 +46,9 @@ pub(super) fn caveats(
     list.extend(unit_scales(trial));
     list.extend(within_sink(trial));
     list.extend(checkpoint::caveats(trial));
-    list.extend(bootstrap_errors(protocol));
-    list.extend(protocol.panels.iter().filter_map(few_documents));
+    let compared = compared_documents(panels);
+    list.extend(bootstrap_errors(&compared, protocol.alpha(RuleName::Nll)));
+    list.extend(compared.iter().filter_map(few_documents));
     list.extend(sizes(protocol));
     for panel in panels {
         list.extend(no_variation(panel));
@@ -114,16 +115,25 @@ fn cases_within<'a>(sink: u64, records: impl Iterator<Item = &'a Record>) -> Opt
     })
 }
 
-fn few_documents(plan: &PanelPlan) -> Option<String> {
-    let PanelPlan::Nll { documents, .. } = plan else {
-        return None;
+/// Likelihood panels of which documents were compared, each with the fewest over the controls.
+fn compared_documents(panels: &[PanelResult<'_>]) -> Vec<(String, u32)> {
+    let of_panel = |panel: &PanelResult<'_>| {
+        let documents = panel.pairs.iter().filter_map(|pairs| match &pairs.values {
+            PairValues::Nll(pairs) => u32::try_from(pairs.control.len()).ok(),
+            PairValues::Answers(_) => None,
+        });
+        let fewest = documents.min().filter(|documents| *documents > 0)?;
+        Some((panel.name.clone(), fewest))
     };
+    panels.iter().filter_map(of_panel).collect()
+}
+
+fn few_documents((panel, documents): &(String, u32)) -> Option<String> {
     (*documents < FEW_DOCUMENTS).then(|| {
         format!(
-            "{} rests on {documents} documents: percentile-bootstrap bounds are unreliable at \
+            "{panel} rests on {documents} documents: percentile-bootstrap bounds are unreliable at \
              small numbers, and no degradation is claimed from fewer than \
-             {LEAST_DOCUMENTS_OF_HARM}.",
-            plan.panel_name()
+             {LEAST_DOCUMENTS_OF_HARM}."
         )
     })
 }

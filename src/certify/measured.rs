@@ -1,7 +1,5 @@
 //! Measured coverage of the bootstrap bound, in the words of a caveat.
 
-use crate::schema::{Protocol, RuleName};
-
 /// Alphas at which coverage was measured, from large to small.
 const ALPHAS: [(f64, &str); 3] = [
     (0.05, "0.05"),
@@ -27,17 +25,15 @@ const ERRORS: [(u32, [[f64; 3]; 3]); 3] = [
     ),
 ];
 
-/// One sentence per number of documents that the protocol's NLL panels have, with the figures of
-/// the nearest case on the unfavourable side: no more documents, no larger alpha. Panels with fewer
-/// documents than were measured have none.
-pub(super) fn bootstrap_errors(protocol: &Protocol) -> Vec<String> {
-    let alpha = protocol.alpha(RuleName::Nll);
+/// One sentence per number of documents that were compared (`compared`, with the panel's name), with the
+/// figures of the nearest case on the unfavourable side: no more documents, no larger alpha. Panels with
+/// fewer documents than were measured have none.
+pub(super) fn bootstrap_errors(compared: &[(String, u32)], alpha: f64) -> Vec<String> {
     let mut panels: Vec<(u32, Vec<String>)> = Vec::new();
-    for plan in protocol.panels_of(RuleName::Nll) {
-        let (documents, name) = (plan.case_count(), plan.panel_name());
-        match panels.iter_mut().find(|(of, _)| *of == documents) {
-            Some((_, names)) => names.push(name),
-            None => panels.push((documents, vec![name])),
+    for (name, documents) in compared {
+        match panels.iter_mut().find(|(of, _)| of == documents) {
+            Some((_, names)) => names.push(name.clone()),
+            None => panels.push((*documents, vec![name.clone()])),
         }
     }
     panels
@@ -70,20 +66,11 @@ fn sentence(documents: u32, alpha: f64, names: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::schema::PanelPlan;
-    use crate::store::samples;
-
     use super::*;
 
-    fn sentences(documents: [u32; 2], divisor: u32) -> Vec<String> {
-        let mut protocol = samples::protocol();
-        protocol.rules.nll.divisor = divisor;
-        for (plan, number) in protocol.panels[1..3].iter_mut().zip(documents) {
-            if let PanelPlan::Nll { documents, .. } = plan {
-                *documents = number;
-            }
-        }
-        bootstrap_errors(&protocol)
+    fn sentences([first, second]: [u32; 2], divisor: u32) -> Vec<String> {
+        let compared = [("nll-1k".to_owned(), first), ("nll-8k".to_owned(), second)];
+        bootstrap_errors(&compared, 0.05 / f64::from(divisor))
     }
 
     #[test]

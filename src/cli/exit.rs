@@ -124,14 +124,18 @@ impl<W: Write> Write for UntilClosed<W> {
 }
 
 /// Prints clap's help to stdout (0) or its error to stderr (2).
-pub(super) fn clap_exit(error: &clap::Error) -> ExitCode {
-    // Nothing is left to report to where printing fails.
-    let _ = error.print();
-    ExitCode::from(if error.use_stderr() {
-        Exit::BadInput.code()
-    } else {
-        0
-    })
+pub(super) fn clap_exit(error: &clap::Error, color: bool) -> ExitCode {
+    let printed = error.print();
+    if error.use_stderr() {
+        // Nothing is left to report to where printing fails.
+        return ExitCode::from(Exit::BadInput.code());
+    }
+    let printed = printed.and_then(|()| std::io::stdout().flush());
+    let outcome = match printed {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::from(error)),
+        _ => Ok(Exit::Holds),
+    };
+    finish(outcome, &mut std::io::sink(), &mut std::io::stderr(), color)
 }
 
 /// Reports a failure as one line with its causes and turns the outcome into the exit code.

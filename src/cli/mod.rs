@@ -79,7 +79,7 @@ enum Command {
     Calibrate(calibrate::Args),
     /// What a cache budget holds under each recipe.
     Memory(memory::Args),
-    /// List and show protocols.
+    /// List, show and write protocols.
     Protocol(protocol::Args),
     /// Build panels for a model's tokenizer; list tasks and their data.
     Panel(panel::Args),
@@ -109,7 +109,7 @@ pub fn main() -> std::process::ExitCode {
         .and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => return exit::clap_exit(&error),
+        Err(error) => return exit::clap_exit(&error, shell::stderr()),
     };
     let mut out = exit::UntilClosed::new(std::io::stdout().lock());
     let outcome = interrupt::survive_file_size_limit().and_then(|()| run(&cli, &mut out));

@@ -72,6 +72,8 @@ pub(super) struct Need {
     pub tokens: usize,
     /// Articles.
     pub articles: usize,
+    /// The panel fits the model; of one that does not, whatever there is is set aside.
+    pub fits: bool,
 }
 
 /// Text needed by retrieval panels.
@@ -146,7 +148,7 @@ fn choose(
             chosen.push(article);
         }
     }
-    if chosen.len() < need.articles {
+    if chosen.len() < need.articles && need.fits {
         return Err(PanelError::TooLittle {
             panel: need.name.clone(),
             found: chosen.len(),

@@ -311,10 +311,10 @@ fn calibration(
     cases: Vec<PanelCase>,
     text: &Text<'_>,
 ) -> Result<Option<Outcome>, PanelError> {
-    if cases.is_empty() {
+    let plan = &protocol.calibration;
+    if plan.documents == 0 || plan.lengths.is_empty() {
         return Ok(None);
     }
-    let plan = &protocol.calibration;
     let longest = plan.lengths.iter().max().copied().unwrap_or(0);
     let tokens = longest as usize + plan.forced_tokens as usize;
     if let Some(reason) = over_context(setting, CALIBRATION, tokens) {

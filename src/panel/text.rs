@@ -40,7 +40,7 @@ impl<'a> Text<'a> {
         tasks: &[Task],
     ) -> Result<Self, PanelError> {
         let (users, needs): (Vec<User>, Vec<Need>) = needs(setting, protocol).into_iter().unzip();
-        let haystack_need = haystack_need(protocol, tasks);
+        let haystack_need = haystack_need(setting, protocol, tasks);
         if needs.is_empty() && haystack_need.is_none() {
             return Ok(Text {
                 corpus: Corpus::new(Vec::new(), setting.tokenizer),
@@ -139,12 +139,17 @@ fn need(setting: &Setting<'_>, purpose: Purpose, name: String, length: u32, arti
         purpose,
         tokens: nll::text_tokens(setting, length),
         articles: articles as usize,
+        fits: length as usize <= setting.context,
     }
 }
 
 /// The longest retrieval panel asks for one haystack of its length at least, and has no use for
-/// more text than its cases can show.
-fn haystack_need(protocol: &Protocol, tasks: &[Task]) -> Option<HaystackNeed> {
+/// more text than its cases can show. Panels that do not fit the model need none at least.
+fn haystack_need(
+    setting: &Setting<'_>,
+    protocol: &Protocol,
+    tasks: &[Task],
+) -> Option<HaystackNeed> {
     let of_articles = |task: &Task| task.haystack == HaystackKind::Articles;
     let plans = protocol.panels.iter().zip(tasks);
     let retrieval = plans.filter_map(|(plan, task)| match plan {
@@ -153,10 +158,19 @@ fn haystack_need(protocol: &Protocol, tasks: &[Task]) -> Option<HaystackNeed> {
         }
         PanelPlan::Retrieval { .. } | PanelPlan::Math { .. } | PanelPlan::Nll { .. } => None,
     });
-    let (length, cases, name) = retrieval.max_by_key(|(length, cases, _)| (*length, *cases))?;
+    let retrieval: Vec<(u32, u32, String)> = retrieval.collect();
+    let longest = |panels: &mut dyn Iterator<Item = &(u32, u32, String)>| {
+        panels
+            .max_by_key(|(length, cases, _)| (*length, *cases))
+            .cloned()
+    };
+    let fits = |panel: &&(u32, u32, String)| panel.0 as usize <= setting.context;
+    let (length, cases, name) = longest(&mut retrieval.iter())?;
+    let asking = longest(&mut retrieval.iter().filter(fits));
+    let (least, name) = asking.map_or((0, name), |(length, _, name)| (length, name));
     Some(HaystackNeed {
         name,
-        least: length as usize,
+        least: least as usize,
         enough: length as usize * cases as usize,
     })
 }

@@ -849,3 +849,25 @@ fn help_of_the_commands_here() {
         insta::assert_snapshot!(format!("help_{command}"), text(&output.stdout));
     }
 }
+
+/// Help is output like any other: that it could not be written is said.
+#[test]
+#[cfg(target_os = "linux")]
+fn help_that_cannot_be_written_ends_with_4() {
+    let world = Synthetic::new();
+    for args in [&["--help"][..], &["--version"], &["qualify", "--help"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_kvassay"))
+            .args(args)
+            .current_dir(world.root())
+            .stdout(full)
+            .output()
+            .unwrap();
+        assert_eq!(code(&output), 4, "{args:?}");
+        assert!(
+            text(&output.stderr).contains("cannot write output"),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}

@@ -128,6 +128,23 @@ fn native_is_run_a_second_time() {
     }
 }
 
+/// As with `--limit`: what is said of documents is said of those that were compared.
+#[test]
+fn caveats_count_the_documents_that_were_compared() {
+    let mut evidence = world(protocol(), 1231);
+    records_mut(&mut evidence, "AD", "nll-1k").truncate(10);
+    records_mut(&mut evidence, "AD", "nll-8k").clear();
+    let caveats = certificate(&evidence, "AD").caveats.join("\n");
+    assert!(
+        caveats.contains("nll-1k rests on 10 documents"),
+        "{caveats}"
+    );
+    assert!(
+        !caveats.contains("nll-8k") && !caveats.contains("at 64 documents"),
+        "{caveats}"
+    );
+}
+
 /// Records that failed, or of which nothing says which one counts, are no sign of little noise.
 #[test]
 fn a_second_native_run_that_failed_shows_no_noise() {

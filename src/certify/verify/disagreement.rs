@@ -45,11 +45,11 @@ impl Disagreement {
     }
 
     /// A field of the certificate that its other figures contradict, in words.
-    pub(super) fn claim(path: &str, found: impl Into<Value>, expected: impl Into<String>) -> Self {
+    pub(super) fn claim(path: &str, found: impl Into<Value>, expected: impl Into<Value>) -> Self {
         Disagreement {
             path: path.to_owned(),
             found: Some(found.into()),
-            expected: Some(Value::String(expected.into())),
+            expected: Some(expected.into()),
             between: Between::CertificateAndItself,
         }
     }

@@ -23,7 +23,12 @@ pub(super) fn run(input: &mut dyn BufRead, out: &mut dyn Write) -> Result<Exit, 
     loop {
         line.clear();
         let read = input.read_until(b'\n', &mut line).map_err(|error| {
-            Failure::worker(anyhow::Error::new(error).context("cannot read standard input"))
+            let is_input = error.kind() == std::io::ErrorKind::IsADirectory;
+            let error = anyhow::Error::new(error).context("cannot read standard input");
+            match is_input {
+                true => Failure::input(error),
+                false => Failure::worker(error),
+            }
         })?;
         if read == 0 {
             return Ok(exit);
@@ -66,13 +71,18 @@ struct Response<'a> {
 
 /// The id of a line as it stands there, and its result or what is wrong with it.
 fn answer(line: &[u8]) -> (Option<&RawValue>, Result<Map<String, Value>, String>) {
+    // An object with a number or key that cannot be taken has an id all the same.
+    let is_object = line.trim_ascii_start().starts_with(b"{");
+    let named = serde_json::from_slice::<Named<'_>>(line).ok();
+    let named = named.filter(|_| is_object);
+    let is_json = named.is_some();
+    let id = named.and_then(|named| named.id);
     let object = match parse_strict(line) {
         Ok(Value::Object(object)) => object,
         Ok(_) => return (None, Err("not a JSON object".to_owned())),
+        Err(error) if is_json => return (id, Err(error.to_string())),
         Err(error) => return (None, Err(format!("not a JSON line: {error}"))),
     };
-    let named = serde_json::from_slice::<Named<'_>>(line).ok();
-    let id = named.and_then(|named| named.id);
     let request = Request::from_json(&object).map_err(|error| error.to_string());
     let result = request.and_then(|r| r.compute().map_err(|error| error.to_string()));
     (id, result)
@@ -95,6 +105,19 @@ mod tests {
                 .map(|line| serde_json::from_slice(line).unwrap())
                 .collect(),
         )
+    }
+
+    /// What cannot be taken of an object leaves its id as it is.
+    #[test]
+    fn lines_with_impossible_numbers_keep_their_ids() {
+        let input = b"{\"id\":10,\"method\":\"holm\",\"p\":[1e999]}\n\
+            {\"id\":11,\"method\":\"holm\",\"p\":[1],\"p\":[2]}\n[1e999]\n{\"id\":12";
+        let (exit, lines) = answers(input);
+        assert_eq!(exit, Exit::BadInput);
+        let ids: Vec<&Value> = lines.iter().map(|line| &line["id"]).collect();
+        assert_eq!(ids, [&10.into(), &11.into(), &Value::Null, &Value::Null]);
+        let error = lines[0]["error"].as_str().unwrap();
+        assert!(error.starts_with("number out of range"), "{error}");
     }
 
     #[test]

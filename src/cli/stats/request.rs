@@ -4,7 +4,7 @@ use clap::Subcommand;
 use serde_json::{Map, Number, Value};
 
 use super::super::values::parse_alpha;
-use crate::stats::{self, BootstrapPlan, MAX_COUNT, PValue, Side, StatsError};
+use crate::stats::{self, BootstrapPlan, MAX_COUNT, MAX_RESAMPLES, PValue, Side, StatsError};
 
 /// A method with its inputs. Names and inputs are those of DESIGN.md section 5.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
@@ -194,7 +194,7 @@ impl Request {
                 native: fields.list("native", None)?,
                 candidate: fields.list("candidate", None)?,
                 alpha: fields.number("alpha")?,
-                resamples: fields.small_count("resamples")?,
+                resamples: fields.resamples("resamples")?,
                 seed: fields.count("seed")?,
             },
             unknown => {
@@ -307,8 +307,9 @@ impl<'a> Fields<'a> {
         whole(value).ok_or_else(|| mistyped(name.to_owned(), value, COUNT))
     }
 
-    fn small_count(&self, name: &'static str) -> Result<u32, RequestError> {
-        const SMALL: &str = "a whole number from 0 to 4294967295";
+    fn resamples(&self, name: &'static str) -> Result<u32, RequestError> {
+        const SMALL: &str = "a whole number from 1 to 10000000";
+        const _: () = assert!(MAX_RESAMPLES == 10_000_000);
         let value = self.get(name, SMALL)?;
         let count = whole(value).and_then(|count| u32::try_from(count).ok());
         count.ok_or_else(|| mistyped(name.to_owned(), value, SMALL))

@@ -52,6 +52,9 @@ pub(super) struct Json<'a> {
     schema: &'static str,
     certificate: String,
     run: Option<String>,
+    /// How much was checked: the `form` of a file, the `figures` of a certificate against one another, or
+    /// its `evidence`.
+    checked: &'static str,
     verified: bool,
     mismatches: Vec<JsonMismatch<'a>>,
     notes: &'a [String],
@@ -100,6 +103,11 @@ impl<'a> Document<'a> {
             run: match self.check {
                 Check::Run { run, .. } => Some(run.display().to_string()),
                 Check::Alone | Check::Schema { .. } => None,
+            },
+            checked: match self.check {
+                Check::Run { .. } => "evidence",
+                Check::Alone => "figures",
+                Check::Schema { .. } => "form",
             },
             verified: self.mismatches.is_empty(),
             mismatches: self.mismatches.iter().map(mismatch).collect(),

@@ -1,6 +1,7 @@
 //! Panels of small and of real data.
 
 mod build_small;
+mod context;
 mod files;
 mod real_data;
 mod sources;

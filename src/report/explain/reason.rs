@@ -40,7 +40,7 @@ pub(super) fn meaning(reason: Reason) -> &'static str {
         }
         Reason::ProtocolUnproved => "nothing shows which protocol stood before the first record",
         Reason::ProtocolAfterRecords => {
-            "the records were judged under another protocol than the one of their run"
+            "the records were judged under a protocol that was given after them"
         }
         Reason::ModelUndeclared => "the protocol does not declare this model",
         Reason::RecipeUndeclared => "the protocol does not declare this recipe",

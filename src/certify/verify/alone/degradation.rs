@@ -67,11 +67,7 @@ fn check_endpoint(
         && found.bound != Some(expected)
     {
         let stated = serde_json::json!(found.bound);
-        list.push(Disagreement::claim(
-            &path("bound"),
-            stated,
-            expected.to_string(),
-        ));
+        list.push(Disagreement::claim(&path("bound"), stated, expected));
     }
     let estimates = rules.iter().map(|rule| rule.estimate);
     if is_nll
