@@ -129,23 +129,15 @@ impl Tokenizer {
         let encoding = tokenizer
             .encode_fast(text, false)
             .map_err(|e| ModelError::invalid(&self.path, "text to encode", e, "token ids"))?;
-        let ids = encoding.get_ids().to_vec();
-        let is_beyond = |id: &&u32| {
-            self.beyond
-                .is_some_and(|vocabulary| **id as usize >= vocabulary)
-        };
-        match (ids.iter().find(is_beyond), self.beyond) {
-            (Some(id), Some(vocabulary)) => {
-                let what = format!("id of token `{}` in a text", self.piece(*id));
-                Err(ModelError::invalid(
-                    &self.path,
-                    what,
-                    id,
-                    ids_below(vocabulary),
-                ))
-            }
-            _ => Ok(ids),
+        let ids = encoding.get_ids();
+        if let Some(vocabulary) = self.beyond
+            && let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary)
+        {
+            let what = format!("id of token `{}` in a text", self.piece(*id));
+            let expected = ids_below(vocabulary);
+            return Err(ModelError::invalid(&self.path, what, id, expected));
         }
+        Ok(ids.to_vec())
     }
 
     /// Token ids of a whole prompt: the messages through the chat template, tokenised with special
@@ -235,13 +227,14 @@ impl Tokenizer {
     /// # Errors
     /// Names the token with the largest id.
     pub(crate) fn check_ids(&mut self, vocab_size: usize) -> Result<(), ModelError> {
-        let is_beyond = |found: &(String, u32)| found.1 as usize >= vocab_size;
-        if let Some((token, id)) = self.largest(false).filter(is_beyond) {
+        let is_beyond = |id: u32| id as usize >= vocab_size;
+        if let Some((token, id)) = self.largest(false).filter(|(_, id)| is_beyond(*id)) {
             let what = format!("id of token `{token}`");
             let expected = ids_below(vocab_size);
             return Err(ModelError::invalid(&self.path, what, id, expected));
         }
-        self.beyond = self.largest(true).filter(is_beyond).map(|_| vocab_size);
+        let added = self.rendered.get_added_tokens_decoder();
+        self.beyond = added.into_keys().any(is_beyond).then_some(vocab_size);
         Ok(())
     }
 

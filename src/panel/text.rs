@@ -158,19 +158,21 @@ fn haystack_need(
         }
         PanelPlan::Retrieval { .. } | PanelPlan::Math { .. } | PanelPlan::Nll { .. } => None,
     });
-    let retrieval: Vec<(u32, u32, String)> = retrieval.collect();
-    let longest = |panels: &mut dyn Iterator<Item = &(u32, u32, String)>| {
-        panels
-            .max_by_key(|(length, cases, _)| (*length, *cases))
-            .cloned()
-    };
-    let fits = |panel: &&(u32, u32, String)| panel.0 as usize <= setting.context;
-    let (length, cases, name) = longest(&mut retrieval.iter())?;
-    let asking = longest(&mut retrieval.iter().filter(fits));
-    let (least, name) = asking.map_or((0, name), |(length, _, name)| (length, name));
+    let mut retrieval: Vec<(u32, u32, String)> = retrieval.collect();
+    retrieval.sort_by_key(|(length, cases, _)| (*length, *cases));
+    let mut fitting = retrieval
+        .iter()
+        .filter(|(length, ..)| *length as usize <= setting.context);
+    let longest = retrieval.last()?;
+    // Where none fits, nothing is asked for and no message names it.
+    let (least, _, name) = fitting
+        .next_back()
+        .unwrap_or(&(0, 0, String::new()))
+        .clone();
+    let (length, cases, _) = longest;
     Some(HaystackNeed {
         name,
         least: least as usize,
-        enough: length as usize * cases as usize,
+        enough: *length as usize * *cases as usize,
     })
 }

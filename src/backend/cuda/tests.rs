@@ -36,13 +36,17 @@ fn gpu() -> Option<CudaBackend> {
     }
 }
 
-fn conforms(check: impl FnOnce(&Suite<'_, CudaBackend>)) {
-    let Some(backend) = gpu() else { return };
-    check(&Suite {
-        backend: &backend,
+fn suite(backend: &CudaBackend) -> Suite<'_, CudaBackend> {
+    Suite {
+        backend,
         tolerance: TOLERANCE,
         native_queries: false,
-    });
+    }
+}
+
+fn conforms(check: impl FnOnce(&Suite<'_, CudaBackend>)) {
+    let Some(backend) = gpu() else { return };
+    check(&suite(&backend));
 }
 
 mod conformance {
@@ -61,11 +65,7 @@ fn a_gpu_starts_passes_that_repeat_from_recordings() {
     ) {
         return;
     }
-    let suite = Suite {
-        backend: &backend,
-        tolerance: TOLERANCE,
-        native_queries: false,
-    };
+    let suite = suite(&backend);
     suite.repeats();
     // Of about 55 steps, what follows four equal ones.
     let recorded = backend.recorded_passes();
@@ -76,11 +76,7 @@ fn a_gpu_starts_passes_that_repeat_from_recordings() {
 #[test]
 fn a_gpu_records_beside_a_thread_that_waits_for_it() {
     let Some(backend) = gpu() else { return };
-    let suite = Suite {
-        backend: &backend,
-        tolerance: TOLERANCE,
-        native_queries: false,
-    };
+    let suite = suite(&backend);
     let context = Arc::clone(&backend.kernels.device.context);
     let (over, waited) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -101,13 +97,13 @@ fn a_gpu_records_beside_a_thread_that_waits_for_it() {
 /// Queries of 16 bits, as 16-bit weights give them: weights of attention are rounded once.
 fn with_native_queries(backend: &CudaBackend) -> Suite<'_, CudaBackend> {
     Suite {
-        backend,
         tolerance: Tolerance {
             attention_f16: 8e-4,
             attention_bf16: 6e-3,
             ..TOLERANCE
         },
         native_queries: true,
+        ..suite(backend)
     }
 }
 
@@ -139,11 +135,7 @@ const _: () = assert!(MANY_ROWS < MANY_TOKENS && MANY_TOKENS < 2 * MANY_ROWS);
 #[test]
 fn products_of_real_shapes_do_not_depend_on_the_number_of_rows() {
     let Some(backend) = gpu() else { return };
-    let suite = Suite {
-        backend: &backend,
-        tolerance: TOLERANCE,
-        native_queries: false,
-    };
+    let suite = suite(&backend);
     let longest = STEP_ROWS + 64;
     for (out, inner) in [(1024, 4096), (4096, 1024), (576, 1536), (2048, 576)] {
         let w: Vec<f32> = noise(1, out * inner).iter().map(|x| x * 0.02).collect();
@@ -218,11 +210,7 @@ fn conversion_on_the_device_is_that_of_the_host() {
         .collect();
     numbers.truncate(numbers.len() / width * width);
     let tokens = numbers.len() / width;
-    let suite = Suite {
-        backend: &backend,
-        tolerance: TOLERANCE,
-        native_queries: false,
-    };
+    let suite = suite(&backend);
     for recipe in [
         "SF",
         "k=e5m2:fixed,v=int8:fixed",

@@ -146,7 +146,7 @@ pub enum ContrastCounts {
 impl ContrastCounts {
     /// Whether a difference can be established: the bootstrap test of few documents finds one where
     /// there is none far too often, of two documents in every second case.
-    pub(super) fn are_enough(&self) -> bool {
+    pub fn are_enough(&self) -> bool {
         match self {
             ContrastCounts::Answers { .. } => true,
             ContrastCounts::Nll { documents, .. } => *documents >= u64::from(FEW_DOCUMENTS),

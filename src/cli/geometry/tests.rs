@@ -123,39 +123,31 @@ fn layers_alternate_by_family_where_no_kinds_are_listed() {
                 "hidden_size":64,"sliding_window":16,"{field}":2}}"#
         ))
     };
-    for field in [
-        "sliding_window_pattern",
-        "full_attention_interval",
-        "linear_num_value_heads",
+    for (field, why) in [
+        ("sliding_window_pattern", " = 2 without layer_types"),
+        ("full_attention_interval", " = 2 without layer_types"),
+        ("linear_num_value_heads", " = 2 without layer_types"),
+        ("hybrid_override_pattern", ": which layers keep"),
+        ("attn_layer_period", ": which layers keep"),
+        ("block_types", ": which layers keep"),
     ] {
-        let start = format!("m/config.json: unsupported: {field} = 2 without layer_types");
+        let start = format!("m/config.json: unsupported: {field}{why}");
         assert!(other(field).starts_with(&start), "{}", other(field));
     }
-    for field in [
-        "hybrid_override_pattern",
-        "attn_layer_period",
-        "block_types",
-    ] {
-        let start = format!("m/config.json: unsupported: {field}: which layers keep");
-        assert!(other(field).starts_with(&start), "{}", other(field));
+    for heads in ["", r#","num_key_value_heads":null"#] {
+        let falcon = refusal(&format!(
+            r#"{{"model_type":"falcon","num_hidden_layers":2,"num_attention_heads":71,
+                "hidden_size":4544,"multi_query":true{heads}}}"#
+        ));
+        assert!(falcon.contains("multi_query = true"), "{falcon}");
     }
-    let falcon = r#"{"model_type":"falcon","num_hidden_layers":2,"num_attention_heads":71,
-        "hidden_size":4544,"multi_query":true}"#;
-    assert!(
-        refusal(falcon).contains("multi_query = true"),
-        "{}",
-        refusal(falcon)
-    );
     // Letters instead of a count, beside the list that says it all.
     let listed = r#","sliding_window_pattern":"LLLG","layer_types":["sliding_attention",
         "full_attention"]"#;
     assert_eq!(layers("exaone4", 2, listed), [slides, full]);
     let letters = r#"{"model_type":"exaone4","num_hidden_layers":2,"sliding_window_pattern":"LG"}"#;
-    assert!(
-        refusal(letters).contains("found \"LG\""),
-        "{}",
-        refusal(letters)
-    );
+    let letters = refusal(letters);
+    assert!(letters.contains("found \"LG\""), "{letters}");
 }
 
 /// What a config leaves out is what loading takes it for, whatever else the config asks for.

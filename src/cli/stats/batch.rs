@@ -25,9 +25,10 @@ pub(super) fn run(input: &mut dyn BufRead, out: &mut dyn Write) -> Result<Exit, 
         let read = input.read_until(b'\n', &mut line).map_err(|error| {
             let is_input = error.kind() == std::io::ErrorKind::IsADirectory;
             let error = anyhow::Error::new(error).context("cannot read standard input");
-            match is_input {
-                true => Failure::input(error),
-                false => Failure::worker(error),
+            if is_input {
+                Failure::input(error)
+            } else {
+                Failure::worker(error)
             }
         })?;
         if read == 0 {

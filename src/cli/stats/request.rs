@@ -194,7 +194,7 @@ impl Request {
                 native: fields.list("native", None)?,
                 candidate: fields.list("candidate", None)?,
                 alpha: fields.number("alpha")?,
-                resamples: fields.resamples("resamples")?,
+                resamples: fields.resamples()?,
                 seed: fields.count("seed")?,
             },
             unknown => {
@@ -307,7 +307,8 @@ impl<'a> Fields<'a> {
         whole(value).ok_or_else(|| mistyped(name.to_owned(), value, COUNT))
     }
 
-    fn resamples(&self, name: &'static str) -> Result<u32, RequestError> {
+    fn resamples(&self) -> Result<u32, RequestError> {
+        let name = "resamples";
         const SMALL: &str = "a whole number from 1 to 10000000";
         const _: () = assert!(MAX_RESAMPLES == 10_000_000);
         let value = self.get(name, SMALL)?;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::model::ModelError;
-use crate::model::fields::{parse_object, short};
+use crate::model::fields::{Fields, parse_object, short};
 
 /// Settings that apply to greedy answers too, each with the value that changes nothing.
 const PENALTIES: [(&str, f64); 6] = [
@@ -24,12 +24,13 @@ pub(crate) fn penalties(path: &str, text: Option<&[u8]>) -> Result<Vec<String>, 
         return Ok(Vec::new());
     };
     let map = parse_object(path, text)?;
+    let fields = Fields::new(path, &map);
     let asked = PENALTIES.iter().filter_map(|(name, neutral)| {
-        let value = map.get(*name).filter(|value| !value.is_null())?;
+        let value = fields.get(name)?;
         let changes = value.as_f64() != Some(*neutral);
         changes.then(|| said(name, value))
     });
-    let bias = map.get("sequence_bias").filter(|value| !value.is_null());
+    let bias = fields.get("sequence_bias");
     Ok(asked
         .chain(bias.map(|value| said("sequence_bias", value)))
         .collect())

@@ -127,7 +127,7 @@ fn unreliable(family: &EndpointFamily) -> Vec<String> {
     let mut notes = Vec::new();
     for found in &family.contrasts {
         if let ContrastCounts::Nll { documents, .. } = found.counts
-            && documents < u64::from(FEW_DOCUMENTS)
+            && !found.counts.are_enough()
         {
             notes.push(format!(
                 "{endpoint} rests on {documents} documents: bootstrap tests and intervals are \

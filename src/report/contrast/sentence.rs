@@ -1,6 +1,6 @@
 //! One plain sentence per contrast.
 
-use crate::certify::{CONFIDENCE, Contrast, ContrastCounts, Direction, FEW_DOCUMENTS};
+use crate::certify::{CONFIDENCE, Contrast, ContrastCounts, Direction};
 use crate::panel::thousands;
 
 use super::number::{p_text, points, significant};
@@ -81,10 +81,10 @@ fn on_nll(endpoint: &str, found: &Contrast, documents: u64) -> String {
         second,
         ..
     } = found;
-    let few = if documents < u64::from(FEW_DOCUMENTS) {
-        ", too few to establish one"
-    } else {
+    let few = if found.counts.are_enough() {
         ""
+    } else {
+        ", too few to establish one"
     };
     let (documents, p, mark) = (grouped(documents), p_clause(found), mark(found));
     // A lower NLL favours the first arm, and its effect is negative.

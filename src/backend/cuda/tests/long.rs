@@ -135,11 +135,7 @@ pub fn long_sequences(
     let mut layout = shape.layout(recipe, NativeDtype::F16);
     layout.layers[0].window = window;
     layout.slot_tokens = tokens;
-    let suite = Suite {
-        backend,
-        tolerance: TOLERANCE,
-        native_queries: false,
-    };
+    let suite = suite(backend);
     let (k, v) = (
         noise(1, tokens * shape.kv_width()),
         noise(2, tokens * shape.kv_width()),

@@ -139,11 +139,7 @@ fn wide_heads_that_a_device_has_no_room_for_are_refused() {
     let layout = shape.layout("k=int4,v=int4", NativeDtype::F16);
     let mut cache = backend.cache(&layout).unwrap();
     let rows = span(0, 0, 1);
-    let suite = Suite {
-        backend: &backend,
-        tolerance: TOLERANCE,
-        native_queries: false,
-    };
+    let suite = suite(&backend);
     let (q, k) = (noise(1, 1024), noise(2, 512));
     let (q, k) = (suite.upload(&q, 1024), suite.upload(&k, 512));
     backend.store(&mut cache, 0, &k, &k, &rows).unwrap();

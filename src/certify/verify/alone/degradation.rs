@@ -116,10 +116,10 @@ fn least_favourable(rules: &[&RuleResult], alpha: f64) -> Option<f64> {
 /// objective alone may be undeclared.
 fn is_declared(certificate: &Certificate) -> bool {
     let objectives = &certificate.objectives;
-    let reasons = [&objectives.preservation, &objectives.aggregate]
+    let mut reasons = [&objectives.preservation, &objectives.aggregate]
         .into_iter()
         .filter_map(|objective| Reason::from_name(objective.reason.as_deref()?));
-    reasons.into_iter().all(|reason| {
+    reasons.all(|reason| {
         reason == Reason::ObjectiveUndeclared || reason.verdict() != Verdict::Descriptive
     })
 }

@@ -15,7 +15,7 @@ const COUNTS: [&str; 18] = [
     "num_kv_shared_layers",
     "sliding_window",
     "max_window_layers",
-    "sliding_window_pattern",
+    PATTERN,
     "full_attention_interval",
     "global_head_dim",
     "num_global_key_value_heads",
@@ -40,18 +40,27 @@ const OTHER_LAYERS: [&str; 7] = [
     "attn_type_list",
 ];
 
+/// The config and its text part.
+fn parts(config: &Value) -> impl Iterator<Item = &Value> {
+    std::iter::once(config).chain(config.get("text_config"))
+}
+
+/// A field, unless absent or `null`.
+fn present<'a>(part: &'a Value, field: &str) -> Option<&'a Value> {
+    part.get(field).filter(|value| !value.is_null())
+}
+
 /// Refuses models of whose layers only some attend, by a field that says which.
 pub(super) fn refuse_other_layers(config: &Value) -> Result<(), Problem> {
-    let parts = [Some(config), config.get("text_config")];
-    for part in parts.into_iter().flatten() {
+    for part in parts(config) {
         for field in OTHER_LAYERS {
-            if part.get(field).is_some_and(|value| !value.is_null()) {
+            if present(part, field).is_some() {
                 let what = format!("{field}: which layers keep keys and values is not known");
                 return Err(Problem::Unsupported(what));
             }
         }
-        let is_true = |field: &str| part.get(field) == Some(&Value::Bool(true));
-        if is_true("multi_query") && part.get("num_key_value_heads").is_none() {
+        let shares_heads = present(part, "multi_query") == Some(&Value::Bool(true));
+        if shares_heads && present(part, "num_key_value_heads").is_none() {
             let what = "multi_query = true without num_key_value_heads".to_owned();
             return Err(Problem::Unsupported(what));
         }
@@ -65,17 +74,13 @@ pub(super) fn check_counts(config: &Value) -> Result<(), Problem> {
         let error = serde::de::Error::custom("a value of another kind than an object");
         return Err(Problem::Json(error));
     }
-    for part in [Some(config), config.get("text_config")]
-        .into_iter()
-        .flatten()
-    {
-        let is_there = |field: &str| part.get(field).is_some_and(|value| !value.is_null());
+    for part in parts(config) {
         for field in COUNTS {
             // Where layers are listed nothing is read from it: EXAONE 4's is `LLLG`.
-            if field == PATTERN && is_there("layer_types") {
+            if field == PATTERN && present(part, "layer_types").is_some() {
                 continue;
             }
-            let value = part.get(field).filter(|value| !value.is_null());
+            let value = present(part, field);
             let is_count = |value: &Value| value.as_u64().is_some_and(|n| n <= u32::MAX.into());
             if let Some(value) = value.filter(|value| !is_count(value)) {
                 let expected = "a whole number up to 4294967295";
