@@ -94,6 +94,11 @@ impl<W: Write> UntilClosed<W> {
         }
     }
 
+    /// Whether nobody reads any more.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     fn unless_closed<T>(&mut self, done: std::io::Result<T>, dropped: T) -> std::io::Result<T> {
         match done {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {

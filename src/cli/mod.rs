@@ -103,7 +103,7 @@ enum Command {
 pub fn main() -> std::process::ExitCode {
     let color = Color::typed(std::env::args_os());
     color.choose();
-    let command = Cli::command().color(color.of_help());
+    let command = with_negative_numbers(Cli::command()).color(color.of_help());
     let parsed = command
         .try_get_matches()
         .and_then(|matches| Cli::from_arg_matches(&matches));
@@ -116,7 +116,18 @@ pub fn main() -> std::process::ExitCode {
     exit::finish(outcome, &mut out, &mut std::io::stderr(), shell::stderr())
 }
 
-fn run(cli: &Cli, out: &mut dyn Write) -> Result<Exit, Failure> {
+/// `--limit -1` is a value that is out of range, not an unknown option.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let allow = |arg: clap::Arg| {
+        let takes_value = !arg.is_positional() && arg.get_action().takes_values();
+        arg.allow_negative_numbers(takes_value)
+    };
+    command
+        .mut_args(allow)
+        .mut_subcommands(with_negative_numbers)
+}
+
+fn run(cli: &Cli, out: &mut exit::UntilClosed<impl Write>) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Qualify(args) => qualify::run(args, cli.shell.quiet, out),
         Command::Certify(args) => certify::run(args, out),

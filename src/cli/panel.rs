@@ -154,6 +154,7 @@ fn build(
 }
 
 fn store_all(built: &Materialised, folder: &Path) -> Result<Vec<BuildRow>, Failure> {
+    output::make_folder("--out", folder)?;
     let calibration = built
         .calibration
         .as_ref()

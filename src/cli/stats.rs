@@ -8,6 +8,7 @@ use std::io::Write;
 use clap::Subcommand;
 use serde_json::Value;
 
+use super::exit::UntilClosed;
 use super::output::{Format, write_json};
 use super::{Exit, Failure};
 use request::Request;
@@ -40,7 +41,7 @@ enum Method {
 /// # Errors
 /// Exit 2 where a single statistic is outside its domain or a batch is asked for as text, exit 4
 /// where streams fail. A batch with unanswerable lines is not an error but ends with exit 2.
-pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
+pub fn run(args: &Args, out: &mut UntilClosed<impl Write>) -> Result<Exit, Failure> {
     match &args.method {
         Method::Batch if args.format == Some(Format::Text) => Err(Failure::input(anyhow::anyhow!(
             "`kvassay stats batch` writes JSON lines, `--format text` does not apply"

@@ -122,6 +122,7 @@ fn manifest(plan: &ImportPlan, logs: &Logs, panel: &Panel, file: &FileDigest) ->
             weights_sha256: UNKNOWN.to_owned(),
             tokenizer_sha256: UNKNOWN.to_owned(),
             quantised: None,
+            penalties: Vec::new(),
             geometry: Geometry::unknown(),
         },
         worker: WorkerIdentity {

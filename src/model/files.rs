@@ -100,6 +100,7 @@ impl ModelFiles {
             tokenizer_sha256: self.tokenizer.sha256().to_owned(),
             geometry: self.config.geometry(),
             quantised: self.weights.quantised(),
+            penalties: self.config.penalties.clone(),
         }
     }
 }

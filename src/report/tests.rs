@@ -183,6 +183,7 @@ fn model() -> ModelIdentity {
         weights_sha256: "b".repeat(64),
         tokenizer_sha256: "c".repeat(64),
         quantised: None,
+        penalties: Vec::new(),
         geometry: Geometry {
             layers: 2,
             hidden_size: 64,

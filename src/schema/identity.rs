@@ -185,6 +185,7 @@ mod tests {
             tokenizer_sha256: String::new(),
             geometry: Geometry::unknown(),
             quantised: None,
+            penalties: Vec::new(),
         };
         model.weights_sha256 = weights_sha256(model.weight_files());
         model

@@ -115,6 +115,10 @@ pub struct ModelIdentity {
     /// What the checkpoint stores otherwise than as plain numbers; absent for most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantised: Option<QuantisedCheckpoint>,
+    /// Penalties of generation that the checkpoint asks for (`generation_config.json`), as `name = value`:
+    /// answers leave them out. Absent where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub penalties: Vec<String>,
 }
 
 /// The shape of a model, as far as the cache depends on it.

@@ -136,6 +136,7 @@ pub fn manifest(protocol: Protocol) -> Manifest {
             weights_sha256: sha256_hex(format!("{}\n", sha256_hex(b"weights")).as_bytes()),
             tokenizer_sha256: sha256_hex(b"tokenizer"),
             quantised: None,
+            penalties: Vec::new(),
             geometry: Geometry {
                 layers: 2,
                 hidden_size: 64,

@@ -90,6 +90,8 @@ fn json_of(tiny: &Tiny, path: &str) -> Value {
 fn scales_of_a_checkpoint_are_fixed_scales() {
     let tiny = Tiny::new();
     quantise(&tiny, &SCALES);
+    let asked = json!({"repetition_penalty": 1.05, "temperature": 0.7}).to_string();
+    fs::write(tiny.model().join("generation_config.json"), asked).unwrap();
     let new = [
         "protocol",
         "new",
@@ -143,6 +145,7 @@ fn scales_of_a_checkpoint_are_fixed_scales() {
         "Fixed scales are those that the checkpoint brings along",
         "Weights are stored as codes (compressed-tensors: E4M3, one scale per row)",
         "The checkpoint asks for activations of 8 bits, type float, dynamic scales",
+        "The checkpoint asks for repetition_penalty = 1.05 (generation_config.json); answers are greedy without",
     ] {
         assert!(caveats.contains(part), "{part}: {caveats}");
     }

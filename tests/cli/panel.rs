@@ -56,6 +56,12 @@ fn panels_are_built_once_and_never_replaced() {
         .code(2)
         .stderr(contains("math.jsonl: SHA-256: found "));
     assert_eq!(fs::read(&math).unwrap(), b"mine\n");
+
+    let into_a_file = [&BUILD[..], &["--out", "tiny.json"]].concat();
+    panel(&tiny, &into_a_file)
+        .assert()
+        .code(2)
+        .stderr(contains("--out tiny.json: found a file, expected a folder"));
 }
 
 #[test]

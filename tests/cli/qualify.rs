@@ -304,6 +304,8 @@ fn what_was_typed_wrong_is_refused() {
         ("--device", "1", "expected the cuda worker"),
         ("--device", "0,1", "expected the cuda worker"),
         ("--jobs", "0", "invalid value '0'"),
+        ("--jobs", "-1", "invalid value '-1' for '--jobs <N>'"),
+        ("--limit", "-1", "invalid value '-1' for '--limit <N>'"),
         (
             "--protocol",
             "tinny",

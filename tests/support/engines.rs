@@ -38,6 +38,7 @@ pub fn identity(config: &ModelConfig) -> LocalIdentity {
             weights_sha256: String::new(),
             tokenizer_sha256: String::new(),
             quantised: None,
+            penalties: Vec::new(),
             geometry: config.geometry(),
         },
         worker: WorkerIdentity {

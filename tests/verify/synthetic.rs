@@ -170,6 +170,7 @@ fn model() -> ModelIdentity {
         files,
         tokenizer_sha256: sha256_hex(b"tokenizer"),
         quantised: None,
+        penalties: Vec::new(),
         geometry: geometry(),
     }
 }

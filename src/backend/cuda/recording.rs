@@ -10,10 +10,13 @@
 //! outdated, so none is ever started with the address of memory that is gone.
 //!
 //! The driver breaks a recording off when another thread of the process waits for the whole device
-//! meanwhile, as closing cuBLASLt there does. Such a pass runs as if nothing had been recorded.
+//! meanwhile, as closing cuBLASLt there does; that of CUDA 13.0 at times crashes by it. So this crate does
+//! not close the library while anything is recorded, and a pass whose recording is broken off by others
+//! runs as if nothing had been recorded.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::{PoisonError, RwLock};
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, DriverError};
@@ -33,6 +36,15 @@ const REPEATS: u32 = 3;
 /// Recordings that are kept.
 const KEPT: usize = 16;
 
+/// Shared by all that record; what waits for a whole device has it alone.
+static RECORDING: RwLock<()> = RwLock::new(());
+
+/// Runs `wait`, which waits for the whole device, while no thread of the process records.
+pub fn beside_no_recording<T>(wait: impl FnOnce() -> T) -> T {
+    let _alone = RECORDING.write().unwrap_or_else(PoisonError::into_inner);
+    wait()
+}
+
 /// What a device knows of recordings.
 #[derive(Default)]
 pub struct State {
@@ -42,6 +54,9 @@ pub struct State {
     refused: Cell<bool>,
     /// How often memory was freed whose address stands in a recording.
     generation: Cell<u64>,
+    /// Recordings are broken off, as another library of the process may do.
+    #[cfg(test)]
+    pub interrupted: Cell<bool>,
 }
 
 impl State {
@@ -78,6 +93,7 @@ impl Device {
         start: impl FnOnce() -> Result<(), BackendError>,
     ) -> Result<Option<CudaGraph>, BackendError> {
         let state = &self.recordings;
+        let _shared = RECORDING.read().unwrap_or_else(PoisonError::into_inner);
         // Other threads read the free memory meanwhile, and the product library may load kernels.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         self.stream
@@ -86,6 +102,11 @@ impl Device {
         state.refused.set(false);
         state.active.set(true);
         let started = start();
+        #[cfg(test)]
+        if state.interrupted.get() {
+            // It fails, as this thread records, and ends the recording all the same.
+            let _ = self.context.synchronize();
+        }
         state.active.set(false);
         let graph = self.stream.end_capture(CUgraphInstantiate_flags(0));
         // Whatever broke it off, `started` says no more than that; what fails by itself fails again

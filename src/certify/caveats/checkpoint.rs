@@ -1,4 +1,4 @@
-//! What follows from how a checkpoint stores its weights, and from scales that it brings along.
+//! What follows from how a checkpoint stores its weights, and from scales and settings that it brings along.
 
 use crate::schema::{CalibrationSource, Manifest, QuantisedWeights};
 
@@ -14,6 +14,7 @@ pub(super) fn caveats(trial: &Trial<'_>) -> Vec<String> {
     if trial.evidence.is_built_in() && trial.recipe.as_ref().is_some_and(is_fixed) {
         list.extend(fixed_scales(manifest));
     }
+    list.extend(left_out(&manifest.model.penalties));
     list
 }
 
@@ -39,6 +40,16 @@ fn stored_weights(weights: &QuantisedWeights) -> String {
         "Weights are stored as codes ({method}: {forms}) and were turned into {numbers} numbers at \
          load, the same in every arm.{kept}"
     )
+}
+
+fn left_out(penalties: &[String]) -> Option<String> {
+    (!penalties.is_empty()).then(|| {
+        format!(
+            "The checkpoint asks for {} (generation_config.json); answers are greedy without: programs \
+             that apply the file generate other answers.",
+            penalties.join(", ")
+        )
+    })
 }
 
 fn fixed_scales(manifest: &Manifest) -> Option<String> {

@@ -6,17 +6,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::super::exit::UntilClosed;
 use super::super::{Exit, Failure};
 use super::request::Request;
 use crate::schema::parse_strict;
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// Answers every line that is not blank, in order.
+/// Answers every line that is not blank, in order, until nobody reads the answers: the input may be
+/// without end.
 ///
 /// # Errors
 /// Streams that fail. Lines that cannot be answered give [`Exit::BadInput`].
-pub(super) fn run(input: &mut dyn BufRead, out: &mut dyn Write) -> Result<Exit, Failure> {
+pub(super) fn run(
+    input: &mut dyn BufRead,
+    out: &mut UntilClosed<impl Write>,
+) -> Result<Exit, Failure> {
     let mut exit = Exit::Holds;
     let mut line = Vec::new();
     let mut first = true;
@@ -52,6 +57,9 @@ pub(super) fn run(input: &mut dyn BufRead, out: &mut dyn Write) -> Result<Exit, 
         };
         let response = serde_json::to_string(&Response { id, rest }).map_err(Failure::worker)?;
         writeln!(out, "{response}")?;
+        if out.is_closed() {
+            return Ok(exit);
+        }
     }
 }
 
@@ -97,7 +105,7 @@ mod tests {
 
     fn answers(input: &[u8]) -> (Exit, Vec<Value>) {
         let mut out = Vec::new();
-        let exit = run(&mut &input[..], &mut out).unwrap();
+        let exit = run(&mut &input[..], &mut UntilClosed::new(&mut out)).unwrap();
         let lines = out.split(|&byte| byte == b'\n');
         let lines = lines.filter(|line| !line.is_empty());
         (
@@ -106,6 +114,33 @@ mod tests {
                 .map(|line| serde_json::from_slice(line).unwrap())
                 .collect(),
         )
+    }
+
+    /// A reader that leaves after the first answer.
+    struct Leaves(usize);
+
+    impl Write for Leaves {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            if self.0 > 0 {
+                return Err(std::io::ErrorKind::BrokenPipe.into());
+            }
+            self.0 += usize::from(bytes.contains(&b'\n'));
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// `yes LINE | kvassay stats batch | head -1` comes to an end.
+    #[test]
+    fn a_batch_ends_where_nobody_reads_its_answers() {
+        let line = b"{\"method\":\"sign_test\",\"positive\":1,\"negative\":0}\n";
+        let lines = line.repeat(10);
+        let mut input = &lines[..];
+        let exit = run(&mut input, &mut UntilClosed::new(Leaves(0))).unwrap();
+        assert_eq!((exit, input.len()), (Exit::Holds, 8 * line.len()));
     }
 
     /// What cannot be taken of an object leaves its id as it is.
@@ -152,7 +187,7 @@ mod tests {
             let line =
                 format!("{{\"id\":{id} ,\"method\":\"mcnemar_exact\",\"lost\":0,\"gained\":0}}");
             let mut out = Vec::new();
-            run(&mut line.as_bytes(), &mut out).unwrap();
+            run(&mut line.as_bytes(), &mut UntilClosed::new(&mut out)).unwrap();
             let text = String::from_utf8(out).unwrap();
             assert_eq!(text, format!("{{\"id\":{id},\"p\":1.0,\"log10_p\":0.0}}\n"));
         }

@@ -246,6 +246,7 @@ impl<B: Timed> Bench<B> {
                 weights_sha256: String::new(),
                 tokenizer_sha256: String::new(),
                 quantised: None,
+                penalties: Vec::new(),
                 geometry: config.geometry(),
             },
             worker,

@@ -70,6 +70,7 @@ impl ModelText {
             tokenizer_sha256: self.tokenizer.sha256().to_owned(),
             geometry: self.config.geometry(),
             quantised: None,
+            penalties: self.config.penalties.clone(),
         }
     }
 }

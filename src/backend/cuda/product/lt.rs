@@ -11,6 +11,7 @@ use super::Shape;
 use crate::backend::BackendError;
 use crate::backend::cuda::device::{Buffer, Device, Purpose};
 use crate::backend::cuda::library::{self, Needed};
+use crate::backend::cuda::recording::beside_no_recording;
 use crate::backend::cuda::tensor::Format;
 
 /// Bytes that algorithms may use beside their operands.
@@ -170,8 +171,8 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // SAFETY: created by `new` and destroyed once. What fails leaks memory only.
-        let _ = unsafe { result::destroy_handle(self.handle) };
+        // It waits for the device. SAFETY: created by `new` and destroyed once. What fails leaks memory only.
+        let _ = beside_no_recording(|| unsafe { result::destroy_handle(self.handle) });
     }
 }
 

@@ -293,6 +293,7 @@ fn model() -> ModelIdentity {
         files,
         tokenizer_sha256: "1".repeat(64),
         quantised: None,
+        penalties: Vec::new(),
         geometry: Geometry {
             layers: LAYERS as u32,
             hidden_size: 8,
