@@ -7,7 +7,7 @@ mod checkpoint;
 use super::aa::Aa;
 use super::arms::Trial;
 use super::attainable::{Unattainable, unattainable};
-use super::compare::{PairValues, PanelResult, percent};
+use super::compare::{PairValues, PanelResult, with_unit};
 use super::imported;
 use super::measured::bootstrap_errors;
 use super::server::{self, Engaged};
@@ -153,8 +153,8 @@ fn sizes(protocol: &Protocol) -> Vec<String> {
             found.cases,
             found.rule.name(),
             found.panel,
-            percent(found.bound),
-            percent(found.limit)
+            with_unit(found.rule.name(), found.bound),
+            with_unit(found.rule.name(), found.limit)
         )
     };
     found.iter().map(sentence).collect()

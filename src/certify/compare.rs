@@ -313,9 +313,18 @@ fn exceeded_clause(result: &RuleResult) -> String {
         result.rule,
         result.panel,
         result.control,
-        percent(result.bound),
-        percent(result.limit)
+        with_unit(&result.rule, result.bound),
+        with_unit(&result.rule, result.limit)
     )
+}
+
+/// A bound or limit of the rule `rule` as limits are written: net change in percentage points.
+pub(super) fn with_unit(rule: &str, proportion: f64) -> String {
+    let text = percent(proportion);
+    match text.strip_suffix('%') {
+        Some(points) if rule == RuleName::NetChange.name() => format!("{points} pp"),
+        _ => text,
+    }
 }
 
 /// A proportion in per cent with as many decimals as it needs, four at most.

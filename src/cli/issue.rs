@@ -24,7 +24,9 @@ pub(super) fn issue(dir: &RunDir) -> Result<Vec<Certificate>, Failure> {
         let failed = |error: StoreError| super::qualify::failure(error.into());
         // What a newer version wrote is refused before anything of it is touched.
         dir.check_certificate(name).map_err(failed)?;
-        // A badge never stands beside a certificate that it was not drawn from.
+        // A badge never stands beside a certificate that it was not drawn from, and goes for one that is
+        // written alone: not where another process has the run.
+        dir.lock_for_writing().map_err(failed)?;
         remove(&badge)?;
         dir.write_certificate(name, certificate).map_err(failed)?;
         let mut svg = Vec::new();

@@ -38,12 +38,15 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
 
 fn merge(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     args.summary.check(&[])?;
-    store::merge(&args.runs, &args.out).map_err(failure)?;
+    let merged = store::merge(&args.runs, &args.out).map_err(failure)?;
     let dir = RunDir::open(&args.out).map_err(|error| qualify::failure(error.into()))?;
-    let certificates = issue::issue(&dir).inspect_err(|_| {
-        // The parts hold everything: a run without certificates would stand in their way.
-        let _ = std::fs::remove_dir_all(&args.out);
-    })?;
+    let certificates = match issue::issue(&dir) {
+        Ok(certificates) => certificates,
+        Err(failure) => {
+            merged.discard();
+            return Err(failure);
+        }
+    };
     let issued = Issued {
         run: &args.out,
         stored: Some(&issue::certificates_folder(&args.out)),

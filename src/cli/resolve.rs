@@ -298,7 +298,9 @@ pub(super) fn workers(text: &str, devices: &[usize]) -> anyhow::Result<(Worker, 
         "cpu" => false,
         "cuda" => true,
         "auto" => cuda::gpu_count() > 0,
-        other => bail!("--worker: found `{other}`, expected auto, cpu or cuda"),
+        other => bail!(
+            "--worker: found `{other}`, expected auto, cpu or cuda, or with qualify a server as http://HOST:PORT"
+        ),
     };
     if !is_cuda {
         if let Some(device) = devices.first() {

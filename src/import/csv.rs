@@ -7,6 +7,7 @@ use ::csv::{ReaderBuilder, StringRecord};
 use super::ImportError;
 use super::content::{Content, is_sha256};
 use super::json::PROTOCOL_FIELDS;
+use super::quotes::{Lines, quote_fault};
 use super::read::{Input, MAX_LINE, is_among};
 use super::sample::{ArmLog, Logs, Sample, Score};
 
@@ -99,13 +100,17 @@ fn read_file(
     role: &str,
     samples: &mut Vec<Sample>,
 ) -> Result<String, ImportError> {
-    let mut reader = ReaderBuilder::new().from_reader(input.text());
+    let text = input.text();
+    if let Some(fault) = quote_fault(text) {
+        let place = format!("{}:{}", input.name, fault.line);
+        return Err(ImportError::input(place, fault.found, fault.expected));
+    }
+    let mut reader = ReaderBuilder::new().from_reader(text);
     let header = reader.headers().map_err(refused(input))?.clone();
     let (columns, name) = Columns::find(input, &header, asked, role)?;
-    let mut row = StringRecord::new();
+    let (mut row, mut lines) = (StringRecord::new(), Lines::new(text));
     while reader.read_record(&mut row).map_err(refused(input))? {
-        let line = row.position().map_or(0, ::csv::Position::line);
-        let place = format!("{}:{line}", input.name);
+        let place = format!("{}:{}", input.name, lines.of(row.position()));
         if row.as_slice().len() > MAX_LINE {
             let found = format!("a row of {} bytes", row.as_slice().len());
             let expected = format!("at most {MAX_LINE}");
@@ -118,7 +123,8 @@ fn read_file(
 
 fn refused(input: &Input) -> impl Fn(::csv::Error) -> ImportError + '_ {
     |error| {
-        let line = error.position().map(::csv::Position::line);
+        let line = |position| Lines::new(input.text()).of(Some(position));
+        let line = error.position().map(line);
         let place = line.map_or(input.name.clone(), |line| format!("{}:{line}", input.name));
         let found = match error.kind() {
             ::csv::ErrorKind::UnequalLengths {

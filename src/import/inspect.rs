@@ -95,7 +95,7 @@ pub fn read(
     let metric = choose(
         "--metric",
         options.metric.as_deref(),
-        [&native.metrics(), &candidate.metrics()],
+        [&scorers(&native), &scorers(&candidate)],
     )?;
     Ok(Logs {
         harness: "inspect",
@@ -115,9 +115,16 @@ fn keep(raw: &mut Vec<Raw>, epochs: &[u32], epoch: &str) {
     raw.retain(|_| at.next().is_some_and(|found| found.to_string() == epoch));
 }
 
+/// Every scorer: each field is one, whatever it gives.
+fn scorers(arm: &RawArm) -> BTreeSet<String> {
+    let others = arm.raw.iter().flat_map(|raw| raw.others.keys());
+    arm.metrics().into_iter().chain(others.cloned()).collect()
+}
+
 /// A sample that its scorer never saw has no score; it is named, not refused.
 fn scored(mut arm: RawArm, metric: &str) -> Result<super::ArmLog, ImportError> {
-    for raw in &mut arm.raw {
+    let unseen = |raw: &&mut Raw| !raw.others.contains_key(metric);
+    for raw in arm.raw.iter_mut().filter(unseen) {
         raw.scores
             .entry(metric.to_owned())
             .or_insert_with(|| Score::Unscored("no score".to_owned()));
@@ -169,12 +176,13 @@ fn sample(place: String, found: &LogSample, head: &Head) -> Result<Raw, ImportEr
     let question = question(&found.input)
         .ok_or_else(|| wrong("input", &found.input, "text or a list of messages"))?;
     let gold = value_text(&found.target);
-    let mut scores = BTreeMap::new();
+    let (mut scores, mut others) = (BTreeMap::new(), BTreeMap::new());
     for (name, score) in found.scores.iter().flatten() {
         let value = score.get("value").unwrap_or(&Value::Null);
-        let score = verdict(value)
-            .ok_or_else(|| wrong(&format!("scores.{name}.value"), value, "a letter or number"))?;
-        scores.insert(name.clone(), score);
+        match verdict(value) {
+            Some(score) => drop(scores.insert(name.clone(), score)),
+            None => drop(others.insert(name.clone(), kind(value))),
+        }
     }
     let error = found.error.as_ref().filter(|error| !error.is_null());
     let error = error.map(|error| message(error).unwrap_or_else(|| error.to_string()));
@@ -193,7 +201,7 @@ fn sample(place: String, found: &LogSample, head: &Head) -> Result<Raw, ImportEr
             place,
         },
         scores,
-        others: BTreeMap::new(),
+        others,
     })
 }
 

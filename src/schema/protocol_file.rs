@@ -60,7 +60,7 @@ impl Protocol {
         let text = without_mark(text);
         let syntax = |error: toml::de::Error| ProtocolError::Syntax {
             format: "TOML",
-            message: error.to_string().trim_end().to_owned(),
+            message: in_one_line(text, &error),
         };
         let head: Head = toml::from_str(text).map_err(syntax)?;
         check_schema(head.schema.as_deref())?;
@@ -103,6 +103,22 @@ impl Protocol {
         })?;
         Ok(format!("{DIGEST_COMMENT}{body}"))
     }
+}
+
+/// What is wrong, with its place; the library draws the line instead.
+fn in_one_line(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().trim_end().replace('\n', ", ");
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
+        return message;
+    };
+    let line = 1 + before.matches('\n').count();
+    let column = 1 + before
+        .rsplit('\n')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .count();
+    format!("{message} at line {line} column {column}")
 }
 
 /// Head of every TOML protocol that is written.

@@ -1,5 +1,7 @@
 //! A run that was split over several jobs, put together again.
 
+mod place;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -7,10 +9,13 @@ use std::path::{Path, PathBuf};
 
 use super::StoreError;
 use super::manifest::{Difference, differences};
+use super::record::whole_lines;
 use super::run::{
     CALIBRATION_FILE, MANIFEST_FILE, RunDir, check_vacant, engagement_path, record_path, start_path,
 };
-use crate::schema::{Engagement, FileDigest, HTTP_WORKER, Manifest, ManifestArm, Resources, Shard};
+pub use place::Merged;
+
+use crate::schema::{Engagement, FileDigest, Manifest, ManifestArm, Resources, Shard};
 
 /// Why parts make no run.
 #[derive(Debug, thiserror::Error)]
@@ -133,7 +138,7 @@ impl Part {
 ///
 /// # Errors
 /// [`MergeError`]; there is no `out` then.
-pub fn merge(parts: &[PathBuf], out: &Path) -> Result<(), MergeError> {
+pub fn merge(parts: &[PathBuf], out: &Path) -> Result<Merged, MergeError> {
     check_vacant(out)?;
     let mut parts: Vec<Part> = parts
         .iter()
@@ -145,24 +150,22 @@ pub fn merge(parts: &[PathBuf], out: &Path) -> Result<(), MergeError> {
     for part in &parts {
         check_finished(part)?;
     }
-    let unfinished = unfinished(out);
+    let merged = Merged::at(out);
+    let unfinished = merged.unfinished();
     let written = RunDir::create(&unfinished, &manifest)
         .map_err(MergeError::from)
         .and_then(|run| write(&run, &parts));
     let moved = written.and_then(|()| {
-        fs::rename(&unfinished, out).map_err(|error| StoreError::io(out, "create")(error).into())
+        let moved = merged.take_in(&unfinished);
+        moved.map_err(|error| StoreError::io(out, "create")(error).into())
     });
-    if moved.is_err() {
-        // Best effort: what is left has a name that no run has.
-        let _ = fs::remove_dir_all(&unfinished);
-    }
-    moved
-}
-
-/// Where a run stands until it is whole: beside its place, on the same disk.
-fn unfinished(out: &Path) -> PathBuf {
-    let name = out.file_name().unwrap_or_default().to_string_lossy();
-    out.with_file_name(format!(".{name}.merging-{}", std::process::id()))
+    let Err(error) = moved else {
+        return Ok(merged);
+    };
+    // Best effort: what is left has a name that no run has.
+    let _ = fs::remove_dir_all(&unfinished);
+    merged.give_up();
+    Err(error)
 }
 
 /// Checks that `parts`, in order, are all parts of one run.
@@ -239,9 +242,14 @@ fn run_on(manifest: &Manifest) -> impl Iterator<Item = (&ManifestArm, &str, usiz
 /// Checks that every arm of a part has all of its records, and says so.
 fn check_finished(part: &Part) -> Result<(), MergeError> {
     let manifest = part.dir.manifest();
+    let mut storing = BTreeSet::new();
     for (arm, panel, cases) in run_on(manifest) {
         let stored = part.dir.stored_records(&arm.arm, panel)?;
-        let found = stored.map_or(0, |stored| stored.records.len());
+        let records = stored.map_or_else(Vec::new, |stored| stored.records);
+        if records.iter().any(|record| record.kv.is_some()) {
+            storing.insert(arm.arm.as_str());
+        }
+        let found = records.len();
         if found != cases {
             return Err(MergeError::Unfinished {
                 path: part.path(&record_path(&arm.arm, panel)?),
@@ -250,12 +258,11 @@ fn check_finished(part: &Part) -> Result<(), MergeError> {
             });
         }
     }
-    let asks = run_on(manifest).any(|(_, _, cases)| cases > 0);
-    let reads_back = manifest.worker.kind != HTTP_WORKER && asks;
     for arm in manifest.arms.iter().filter(|arm| arm.unsupported.is_none()) {
         let engagement = part.dir.engagement(&arm.arm)?;
-        // Totals are written when an arm has ended.
-        if engagement.is_none_or(|found| reads_back && found.totals.is_none()) {
+        // Totals are written when an arm has ended, of what its cases stored.
+        let stores = storing.contains(arm.arm.as_str());
+        if engagement.is_none_or(|found| stores && found.totals.is_none()) {
             return Err(MergeError::Unfinished {
                 path: part.path(&engagement_path(&arm.arm)),
                 found: "no totals".to_owned(),
@@ -331,7 +338,8 @@ fn write_arm(run: &RunDir, parts: &[Part], arm: &str) -> Result<(), MergeError> 
         for part in parts {
             let path = part.path(&format!("arms/{arm}/{name}"));
             match fs::read(&path) {
-                Ok(found) => bytes.extend(found),
+                // A torn line is none, and would be taken for the beginning of the next part's first.
+                Ok(found) => bytes.extend(&found[..whole_lines(&found)]),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(StoreError::io(&path, "read")(error).into()),
             }

@@ -33,7 +33,7 @@ pub(crate) use file::{Disk, SystemDisk};
 pub use import::IMPORT_FILE;
 pub use log::RecordLog;
 pub use manifest::{Difference, differences};
-pub use merge::{MergeError, merge};
+pub use merge::{MergeError, Merged, merge};
 pub use resume::{CaseKey, PlanFault, first_of_each, remaining};
 pub use run::{
     AttemptLog, CALIBRATION_FILE, LOCK_FILE, MANIFEST_FILE, PANELS_DIR, RunDir, StoredRecords,

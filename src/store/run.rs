@@ -351,7 +351,11 @@ impl RunDir {
         Ok(path)
     }
 
-    pub(super) fn lock_for_writing(&self) -> Result<(), StoreError> {
+    /// Has the run to itself from now on, as whatever writes to it does first.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] where another process has it; [`StoreError::Io`].
+    pub fn lock_for_writing(&self) -> Result<(), StoreError> {
         // The lock is a file handle: nothing a panicking thread could have left half done.
         let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_none() {

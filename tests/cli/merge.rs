@@ -71,6 +71,61 @@ fn parts_in_any_order_make_the_whole_run() {
     merge(&tiny, &parts, "merged")
         .code(2)
         .stderr(contains("merged/run.json: found a run"));
+    // Into an empty directory that nothing can replace: the working directory, and one behind a link.
+    for folder in ["here", "there"] {
+        fs::create_dir(tiny.path(folder)).unwrap();
+    }
+    let beside = parts.iter().map(|part| format!("../{part}"));
+    tiny.kvassay()
+        .current_dir(tiny.path("here"))
+        .arg("merge")
+        .args(beside)
+        .args(["--out", "."])
+        .assert()
+        .code(0);
+    std::os::unix::fs::symlink(tiny.path("there"), tiny.path("link")).unwrap();
+    // What a killed part left of a last record is no record.
+    let native = tiny.path(parts[1]).join("arms/native/math.jsonl");
+    let mut bytes = fs::read(&native).unwrap();
+    bytes.extend(b"{\"case\":\"x");
+    fs::write(&native, bytes).unwrap();
+    merge(&tiny, &parts, "link").code(0);
+    for folder in ["here", "there"] {
+        assert!(outcome(&tiny.path(folder)) == outcome(&tiny.path("whole")));
+    }
+}
+
+/// Its totals are of what its cases stored: here of none.
+#[test]
+fn a_part_of_which_every_case_failed_is_merged() {
+    let tiny = Tiny::new();
+    let parts = [part(&tiny, "1/2"), part(&tiny, "2/2")];
+    let arm = tiny.path(&parts[0]).join("arms/AF");
+    for entry in fs::read_dir(&arm).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if !name.ends_with(".jsonl") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let failed = text.lines().map(|line| {
+            let mut record: Value = serde_json::from_str(line).unwrap();
+            let fields = record.as_object_mut().unwrap();
+            fields.retain(|field, _| {
+                ["case", "case_sha256", "prompt_tokens", "depth"].contains(&field.as_str())
+            });
+            fields.insert("error".to_owned(), "broken".into());
+            format!("{record}\n")
+        });
+        fs::write(&path, failed.collect::<String>()).unwrap();
+    }
+    let engagement = arm.join("engagement.json");
+    let mut proof: Value = serde_json::from_str(&fs::read_to_string(&engagement).unwrap()).unwrap();
+    proof.as_object_mut().unwrap().remove("totals").unwrap();
+    fs::write(&engagement, proof.to_string()).unwrap();
+    merge(&tiny, &[&parts[0], &parts[1]], "merged")
+        .code(3)
+        .stdout(contains("errored_records"));
 }
 
 #[test]

@@ -669,6 +669,15 @@ fn badges_stand_beside_certificates_and_are_drawn_from_them() {
     let output = run(&world, &["badge", "forged.json", "--out", "forged.svg"]);
     assert_eq!(code(&output), 5);
     assert!(!world.root().join("forged.svg").exists());
+
+    // Where another process has the run, everything stays.
+    let drawn = badge("AD");
+    let held = fs::File::create(world.run().join("run.lock")).unwrap();
+    held.lock().unwrap();
+    let output = run(&world, &["certify", "run"]);
+    assert_eq!(code(&output), 2, "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("held by another process"));
+    assert_eq!(badge("AD"), drawn);
 }
 
 #[test]

@@ -73,6 +73,15 @@ fn two_runs_and_a_resumed_run_hold_the_same_bytes() {
     let text = fs::read_to_string(&records).unwrap();
     fs::write(&records, &text[..text.len() / 2]).unwrap();
     fs::remove_file(two.join("arms/AF/engagement.json")).unwrap();
+    // Documents that lost their last line feed alone.
+    for document in [
+        "run.json",
+        "arms/native/start.json",
+        "arms/native/engagement.json",
+    ] {
+        let text = fs::read_to_string(two.join(document)).unwrap();
+        fs::write(two.join(document), text.trim_end()).unwrap();
+    }
     tiny.command("qualify")
         .args(["--out", "two", "--resume"])
         .assert()

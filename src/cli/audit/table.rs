@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use csv::{ErrorKind, Position, ReaderBuilder, StringRecord, Trim};
+use csv::{ErrorKind, ReaderBuilder, StringRecord, Trim};
 
 use super::super::values::{parse_count, parse_score_alpha};
+use crate::import::{Lines, QuoteFault, quote_fault};
 use crate::stats::MAX_COUNT;
 
 /// One line of the table, checked: at least one pair, `lost + gained <= pairs`.
@@ -43,6 +44,8 @@ pub(super) enum TableError {
         found: u64,
         expected: u64,
     },
+    #[error("line {}: found {}, expected {}", .0.line, .0.found, .0.expected)]
+    Quote(QuoteFault),
     #[error("line {line}: not UTF-8 text")]
     Encoding { line: u64 },
     #[error("line {line}, column `{column}`: found `{found}`, expected {expected}")]
@@ -86,14 +89,17 @@ pub(super) fn read(mut input: impl Read, default_alpha: f64) -> Result<Table, Ta
     let mut bytes = Vec::new();
     input.read_to_end(&mut bytes)?;
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    if let Some(fault) = quote_fault(text) {
+        return Err(TableError::Quote(fault));
+    }
     let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(text);
     let header = reader.headers().map_err(|error| csv_error(error, text))?;
     let columns = Columns::find(header)?;
-    let mut first_lines = BTreeMap::new();
+    let (mut lines, mut first_lines) = (Lines::new(text), BTreeMap::new());
     let mut rows = Vec::new();
     for record in reader.records() {
         let record = record.map_err(|error| csv_error(error, text))?;
-        let line = line_number(record.position(), text);
+        let line = lines.of(record.position());
         let fields = Fields {
             line,
             record: &record,
@@ -114,26 +120,8 @@ pub(super) fn read(mut input: impl Read, default_alpha: f64) -> Result<Table, Ta
     })
 }
 
-/// The line on which a record begins. The reader's own count stands before blank lines that it
-/// skips, hence the count from the text.
-fn line_number(position: Option<&Position>, text: &[u8]) -> u64 {
-    let start = position.map_or(0, |position| position.byte() as usize);
-    let start = start.min(text.len());
-    let blank = text[start..].iter().take_while(|&&byte| is_line_end(byte));
-    let before = &text[..start + blank.count()];
-    // CRLF ends one line: count its LF, and CR where it stands alone.
-    let ends = before.iter().enumerate().filter(|&(index, &byte)| {
-        byte == b'\n' || byte == b'\r' && before.get(index + 1) != Some(&b'\n')
-    });
-    1 + ends.count() as u64
-}
-
-fn is_line_end(byte: u8) -> bool {
-    byte == b'\n' || byte == b'\r'
-}
-
 fn csv_error(error: csv::Error, text: &[u8]) -> TableError {
-    let line = line_number(error.position(), text);
+    let line = Lines::new(text).of(error.position());
     match error.kind() {
         ErrorKind::UnequalLengths {
             expected_len, len, ..
@@ -340,6 +328,11 @@ mod tests {
         assert_eq!(
             message(quoted),
             "line 4: found 3 fields, expected 4 as in the header"
+        );
+        let open = "label,pairs,lost,gained\n\n\"a,9,0,0\nb,9,0,0\n";
+        assert_eq!(
+            message(open),
+            "line 3: found a quoted field without an end, expected a closing quote"
         );
     }
 

@@ -42,10 +42,21 @@ impl<'a> Settings<'a> {
     fn needed(&mut self, key: &str) -> Result<u32, String> {
         match self.take(key) {
             Some(value) => number(key, value),
-            None => Err(format!(
-                "found no {key}, expected one for a panel of kind {}",
-                self.kind
-            )),
+            None => {
+                let rest = self
+                    .left
+                    .iter()
+                    .map(|(key, value)| format!("{key}={value}"));
+                let rest: Vec<String> = rest.collect();
+                let beside = match rest.is_empty() {
+                    true => String::new(),
+                    false => format!(" beside {}", rest.join(", ")),
+                };
+                Err(format!(
+                    "found no {key}{beside}, expected one for a panel of kind {}",
+                    self.kind
+                ))
+            }
         }
     }
 
@@ -278,7 +289,8 @@ mod tests {
             ("math", "expected math:cases=N"),
             ("maths:cases=1", "found kind `maths`"),
             ("math:", "found ``, expected KEY=VALUE"),
-            ("math:task=gsm8k", "found no cases"),
+            ("math:task=gsm8k", "found no cases, expected one"),
+            ("math:case=1", "found no cases beside case=1, expected one"),
             ("math:cases=1,cases=2", "cases twice"),
             ("math:cases=1,length=9", "found length, expected"),
             ("nll:length=1k", "found no documents"),

@@ -144,6 +144,10 @@ impl<B: Backend> Driver<'_, B> {
                     let from = fail_at(&mut lanes[owner], position, &what, &mut failed[owner]);
                     pass.remove(slot, from);
                     if self.decoder.config().is_recurrent() {
+                        // Nothing says yet that the tokens before are sound: layers come in turn.
+                        if pass.first(slot).is_some() {
+                            lanes[owner].fails = failed[owner].take().map(|error| (from, error));
+                        }
                         restart(pass, lanes);
                         break;
                     }
@@ -223,6 +227,7 @@ impl<B: Backend> Driver<'_, B> {
                 cache: &*self.cache,
                 slot,
             };
+            let failure = failure.or(lane.fails.map(|(_, error)| error));
             let outcome = failure.map_or_else(|| Ok((lane.sequence, place)), Err);
             task.finish(index, outcome)?;
             backend.reset_slot(self.cache, slot)?;
@@ -312,7 +317,9 @@ fn restart<S: Sequence>(pass: &Pass, lanes: &mut [Lane<S>]) {
 
 /// A number at `position` is not finite. The sequence fails, unless the position belongs to a
 /// draft: plain generation might never come there, and fails by itself if it does. Returns the
-/// position from which the lane's rows are no longer wanted.
+/// position from which the lane's rows are no longer wanted. Those before it are run again: a layer that
+/// comes later may fail at an earlier token, and the first token that fails is the same however the
+/// tokens were split into passes.
 fn fail_at<S: Sequence>(
     lane: &mut Lane<S>,
     position: usize,
@@ -324,5 +331,5 @@ fn fail_at<S: Sequence>(
         return lane.stored;
     }
     *failure = Some(CaseError(format!("token {position}: {what}")));
-    0
+    position
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::backend::CacheRow;
+use crate::engine::CaseError;
 
 /// Most rows of prompts and drafts whose logits are wanted in one pass. At a vocabulary of 150,000
 /// so many logits take 1.2 GB; products are as fast per row with as many rows as with more.
@@ -40,6 +41,8 @@ pub(super) struct Lane<S> {
     pub answered: usize,
     /// The slot holds tokens beyond `stored`, which are wrong.
     pub is_cut: bool,
+    /// It fails at this position, if at none before.
+    pub fails: Option<(usize, CaseError)>,
     /// The sequence.
     pub sequence: S,
 }
@@ -53,12 +56,14 @@ impl<S: Sequence> Lane<S> {
             stored: 0,
             answered: 0,
             is_cut: false,
+            fails: None,
             sequence,
         }
     }
 
     fn pending(&self) -> usize {
-        self.sequence.feed().len() - self.stored
+        let fails = self.fails.as_ref();
+        fails.map_or(self.sequence.feed().len(), |(position, _)| *position) - self.stored
     }
 
     /// Tokens of the feed that are the sequence's own beyond doubt.

@@ -122,6 +122,21 @@ fn refusals_name_place_found_and_expected() {
             "at least one",
         ),
         (
+            "case,correct,content\na,1,\"to be\nb,0,or not\n",
+            "native.csv:2: found a quoted field without an end",
+            "a closing quote",
+        ),
+        (
+            "case,correct,content\n\na,1,\"to be\nb,0,or \"not\"\n",
+            "native.csv:3: found text behind the closing quote",
+            "is doubled",
+        ),
+        (
+            "case,correct\na,1\n\n\nb,maybe\n",
+            "native.csv:5: found outcome `maybe`",
+            "0, 1, true",
+        ),
+        (
             "case,correct,content\na,1,\n",
             "native.csv:2: found a row without content",
             "SHA-256",
@@ -209,9 +224,24 @@ fn inspect_logs_that_cannot_be_read_say_what_to_do() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("samples[0]: found scores.match.value: an object"),
+        error.contains("samples[0]: found metric `match`: an object, expected a number"),
         "{error}"
     );
+    // Another scorer that gives no number stands in nobody's way.
+    let mut both = sample(1, json!("C"));
+    both["scores"]["style"] = json!({"value": {"clear": 1}});
+    let files = folder.file("log.json", log("success", &[both]));
+    let chosen = |metric: &str| {
+        let options = inspect::Options {
+            metric: Some(metric.to_owned()),
+            ..inspect::Options::default()
+        };
+        inspect::read(&files, &files, &options)
+    };
+    let logs = chosen("match").unwrap();
+    assert_eq!(logs.native.samples[0].score, Score::Correct(true));
+    let error = chosen("style").unwrap_err().to_string();
+    assert!(error.contains("metric `style`: an object"), "{error}");
     let logs = read(&log("cancelled", &[sample(1, json!("P"))])).unwrap();
     assert!(logs.native.unfinished[0].contains("status cancelled, expected success"));
     assert_eq!(

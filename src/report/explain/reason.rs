@@ -12,7 +12,7 @@ pub(super) fn verdict(verdict: Verdict) -> &'static str {
              probabilities, the recipe keeps what the native cache answers"
         }
         Verdict::NotEstablished => {
-            "the evidence does not show that the limits are kept. It shows no harm either: harm is \
+            "the evidence does not show that the limits are kept. That alone is no proof of harm, which is \
              tested apart, under degradation"
         }
         Verdict::Incomplete => "evidence is missing or unfit, so that no verdict is possible",

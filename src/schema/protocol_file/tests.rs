@@ -52,6 +52,34 @@ fn published_alphas() {
 }
 
 #[test]
+fn what_is_no_protocol_is_said_in_one_line_with_its_place() {
+    let sound = builtin_protocol("smoke").unwrap().to_toml().unwrap();
+    for (from, to, place) in [
+        ("seed = ", "sed = ", "unknown field `sed`, expected one of"),
+        ("seed = ", "seed = -", "at line "),
+        (
+            "kind = \"math\"",
+            "kind = \"maths\"",
+            "unknown variant `maths`",
+        ),
+        ("[[panels]]", "[[panels]", "at line "),
+    ] {
+        assert!(sound.contains(from), "{from}");
+        let text = sound.replacen(from, to, 1);
+        let error = Protocol::from_toml(&text).unwrap_err().to_string();
+        assert!(
+            error.contains(place) && error.contains(" column "),
+            "{error}"
+        );
+        assert!(!error.contains('\n'), "{error}");
+    }
+    let error = Protocol::from_toml("name = \"é\" x\n")
+        .unwrap_err()
+        .to_string();
+    assert!(error.ends_with("at line 1 column 12"), "{error}");
+}
+
+#[test]
 fn other_schemas_are_refused_by_name_before_their_fields() {
     let cases = [
         (r#"{"schema":"kvassay.protocol/2","novel":1}"#, "newer"),
@@ -111,7 +139,7 @@ fn unknown_keys_are_named_with_their_line() {
             "{header}: {message}"
         );
         assert!(
-            message.contains(&format!("at line {},", at + 2)),
+            message.contains(&format!("at line {} column", at + 2)),
             "{header}: {message}"
         );
         tried += 1;

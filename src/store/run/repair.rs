@@ -5,15 +5,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::schema::{
-    CALIBRATION_SCHEMA, Calibration, ENGAGEMENT_SCHEMA, Engagement, MANIFEST_SCHEMA, Manifest,
-    RESOURCES_SCHEMA, Resources,
+    ARM_START_SCHEMA, ArmStart, CALIBRATION_SCHEMA, Calibration, ENGAGEMENT_SCHEMA, Engagement,
+    MANIFEST_SCHEMA, Manifest, RESOURCES_SCHEMA, Resources,
 };
 
 use super::super::{StoreError, atomic, document};
-use super::{CALIBRATION_FILE, MANIFEST_FILE, RunDir, resources_path};
+use super::{CALIBRATION_FILE, MANIFEST_FILE, RunDir, resources_path, start_path};
 
 impl RunDir {
-    /// Writes manifest, calibration, engagements and resources again where their bytes are not those that
+    /// Writes manifest, calibration, engagements, starts and resources again where their bytes are not those that
     /// this version writes.
     pub(super) fn repair(&self) -> Result<(), StoreError> {
         self.repair_one::<Manifest>(MANIFEST_FILE, MANIFEST_SCHEMA)?;
@@ -22,6 +22,7 @@ impl RunDir {
             super::check_name(&arm.arm)?;
             let file = format!("arms/{}/engagement.json", arm.arm);
             self.repair_one::<Engagement>(&file, ENGAGEMENT_SCHEMA)?;
+            self.repair_one::<ArmStart>(&start_path(&arm.arm), ARM_START_SCHEMA)?;
             self.repair_one::<Resources>(&resources_path(&arm.arm), RESOURCES_SCHEMA)?;
         }
         Ok(())

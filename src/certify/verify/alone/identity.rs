@@ -1,7 +1,9 @@
 //! Protocol, model and worker of a certificate against each other.
 
+use crate::recipe::NativeDtype;
 use crate::schema::{
-    CERTIFICATE_SCHEMA, Certificate, IdentityFault, locked_otherwise, locked_protocols,
+    CERTIFICATE_SCHEMA, Certificate, ENGAGEMENT_SCHEMA, Geometry, IdentityFault, locked_otherwise,
+    locked_protocols,
 };
 
 use super::super::Disagreement;
@@ -14,6 +16,23 @@ pub(super) fn check(certificate: &Certificate) -> Vec<Disagreement> {
             "schema",
             certificate.schema.as_str(),
             CERTIFICATE_SCHEMA,
+        ));
+    }
+    let schema = certificate.engagement.as_ref().map(|found| &found.schema);
+    if let Some(found) = schema.filter(|schema| *schema != ENGAGEMENT_SCHEMA) {
+        list.push(Disagreement::claim(
+            "engagement.schema",
+            found.as_str(),
+            ENGAGEMENT_SCHEMA,
+        ));
+    }
+    let geometry = &certificate.model.geometry;
+    let formats = [NativeDtype::F16, NativeDtype::Bf16].map(NativeDtype::name);
+    if *geometry != Geometry::unknown() && !formats.contains(&geometry.native_dtype.as_str()) {
+        list.push(Disagreement::claim(
+            "model.geometry.native_dtype",
+            geometry.native_dtype.as_str(),
+            formats.join(" or "),
         ));
     }
     list.extend(protocol(certificate));
