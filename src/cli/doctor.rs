@@ -125,8 +125,19 @@ fn write_text(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         let mark = if check.ok { "ok" } else { "--" };
         writeln!(out, "{mark}  {}: {}", check.name, check.found)?;
     }
-    let worker = if report.cuda { "cuda" } else { "cpu" };
-    writeln!(out, "\nThe built-in worker of this machine is {worker}.")?;
+    let has_gpu = report
+        .checks
+        .iter()
+        .any(|check| check.name.starts_with("GPU "));
+    let worker = match (report.cuda, has_gpu) {
+        (true, _) => "The built-in worker of this machine is cuda.",
+        (false, false) => "The built-in worker of this machine is cpu.",
+        (false, true) => {
+            "The cuda worker, which `--worker auto` takes where there is a GPU, does not work: use \
+             `--worker cpu`."
+        }
+    };
+    writeln!(out, "\n{worker}")?;
     match &report.model {
         None => Ok(()),
         Some(model) => {

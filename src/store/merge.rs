@@ -250,7 +250,8 @@ fn check_finished(part: &Part) -> Result<(), MergeError> {
             storing.insert(arm.arm.as_str());
         }
         let found = records.len();
-        if found != cases {
+        // Of records that stand twice the certificates say so.
+        if found < cases {
             return Err(MergeError::Unfinished {
                 path: part.path(&record_path(&arm.arm, panel)?),
                 found: found.to_string(),

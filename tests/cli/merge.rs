@@ -128,6 +128,20 @@ fn a_part_of_which_every_case_failed_is_merged() {
         .stdout(contains("errored_records"));
 }
 
+/// Nothing that `--resume` could do would change it.
+#[test]
+fn records_that_stand_twice_in_a_part_are_merged_and_named() {
+    let tiny = Tiny::new();
+    let parts = [part(&tiny, "1/2"), part(&tiny, "2/2")];
+    let records = tiny.path(&parts[1]).join("arms/AF/math.jsonl");
+    let text = fs::read_to_string(&records).unwrap();
+    let first = text.lines().next().unwrap();
+    fs::write(&records, format!("{text}{first}\n")).unwrap();
+    merge(&tiny, &[&parts[0], &parts[1]], "merged")
+        .code(3)
+        .stdout(contains("duplicate_records"));
+}
+
 #[test]
 fn a_killed_part_goes_on_and_is_not_merged_before() {
     let tiny = Tiny::new();

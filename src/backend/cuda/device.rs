@@ -180,7 +180,9 @@ impl Device {
         let hint = match purpose {
             Purpose::Cache | Purpose::Counters | Purpose::States => "; fewer slots need less",
             Purpose::Staging => "; shorter prefill chunks need less",
-            Purpose::Weights | Purpose::Graphs => "",
+            Purpose::Weights | Purpose::Graphs => {
+                "; end what else runs on it, or name another GPU by --device"
+            }
         };
         BackendError::Device(format!(
             "{name}: {} more on {} beside {} held for {name}: {} free ({}){hint}",

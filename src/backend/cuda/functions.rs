@@ -96,24 +96,22 @@ impl Kernels {
             Source::Embedded => None,
         };
         let delivered = deliver_parts(source, device.capability());
+        let mut start = Start::new(source, delivered, ahead, device.capability())?;
+        let loaded = match load(device, &start.parts) {
+            // A driver that is older than the compiler does not take what that makes.
+            Err(refused) if start.source == Source::Compiler => {
+                start = Start::new(Source::Compiler, Err(refused), None, device.capability())?;
+                load(device, &start.parts)
+            }
+            loaded => loaded,
+        };
+        let Loaded { rows, delivery } = loaded?;
         let Start {
             source,
-            parts,
             refusal,
             ahead,
-        } = Start::new(source, delivered, ahead, device.capability())?;
-        let mut delivery = Delivery::Kept;
-        let mut rows = HashMap::new();
-        for (part, (binary, from)) in PARTS.iter().zip(parts) {
-            // One part that was not kept makes the start a longer one.
-            if from != Delivery::Kept {
-                delivery = from;
-            }
-            let module = device.load(binary)?;
-            for name in part.kernels {
-                rows.insert(*name, device.function(&module, name, 0)?);
-            }
-        }
+            ..
+        } = start;
         Ok(Kernels {
             device: Rc::clone(device),
             delivery,
@@ -259,6 +257,31 @@ impl Start {
             }),
         }
     }
+}
+
+/// Kernels on a device.
+struct Loaded {
+    rows: HashMap<&'static str, CudaFunction>,
+    delivery: Delivery,
+}
+
+fn load(device: &Rc<Device>, parts: &Parts) -> Result<Loaded, BackendError> {
+    let mut loaded = Loaded {
+        rows: HashMap::new(),
+        delivery: Delivery::Kept,
+    };
+    for (part, (binary, from)) in PARTS.iter().zip(parts) {
+        // One part that was not kept makes the start a longer one.
+        if *from != Delivery::Kept {
+            loaded.delivery = *from;
+        }
+        let module = device.load(binary.clone())?;
+        for name in part.kernels {
+            let function = device.function(&module, name, 0)?;
+            loaded.rows.insert(*name, function);
+        }
+    }
+    Ok(loaded)
 }
 
 /// Binaries or PTX of every part, which are compiled side by side.

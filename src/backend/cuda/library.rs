@@ -11,7 +11,8 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::backend::BackendError;
 
-/// Folders (a colon-separated list) that are searched first.
+/// Folders (a colon-separated list) that are searched first, but for what the loader itself finds under
+/// a plain name such as `libnvrtc.so`.
 pub const SEARCH_VARIABLE: &str = "KVASSAY_CUDA_LIBS";
 
 const FOLDERS: [&str; 5] = [
@@ -53,6 +54,15 @@ impl Needed {
         }
     }
 
+    /// The name that the bindings try first.
+    fn plain_name(self) -> &'static str {
+        match self {
+            Needed::Driver | Needed::Timing => "libcuda.so",
+            Needed::Compiler => "libnvrtc.so",
+            Needed::Products => "libcublasLt.so",
+        }
+    }
+
     /// Every symbol that is called.
     fn symbols(self) -> &'static [&'static str] {
         match self {
@@ -82,6 +92,7 @@ impl Needed {
                 "cuMemFreeHost",
                 "cuMemcpyHtoDAsync_v2",
                 "cuMemcpyDtoHAsync_v2",
+                "cuMemcpyDtoDAsync_v2",
                 "cuMemsetD8Async",
                 "cuEventCreate",
                 "cuEventDestroy_v2",
@@ -92,8 +103,18 @@ impl Needed {
                 "cuModuleGetFunction",
                 "cuFuncSetAttribute",
                 "cuLaunchKernel",
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+                "cuStreamBeginCapture_v2",
+                "cuStreamEndCapture",
+                "cuGraphInstantiateWithFlags",
+                "cuGraphUpload",
+                "cuGraphLaunch",
+                "cuGraphExecDestroy",
+                "cuGraphDestroy",
+                "cuGetErrorName",
+                "cuGetErrorString",
             ],
-            Needed::Timing => &["cuEventElapsedTime_v2", "cuMemcpyDtoDAsync_v2"],
+            Needed::Timing => &["cuEventElapsedTime_v2"],
             Needed::Compiler => &[
                 "nvrtcVersion",
                 "nvrtcCreateProgram",
@@ -164,6 +185,11 @@ pub fn open(needed: Needed) -> Result<PathBuf, BackendError> {
 }
 
 fn find(needed: Needed) -> Result<(Library, PathBuf), BackendError> {
+    // Where the loader knows the plain name, the bindings call that library, whatever else is open.
+    let plain = Path::new(needed.plain_name());
+    if let Ok(library) = load(plain.as_os_str()) {
+        return Ok((library, plain.to_owned()));
+    }
     let mut reasons = Vec::new();
     for folder in folders() {
         for name in needed.file_names() {

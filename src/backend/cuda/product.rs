@@ -111,14 +111,10 @@ impl Products {
     /// # Errors
     /// [`BackendError::Device`] where the device fails.
     pub fn new(kernels: &Rc<Kernels>) -> Result<Self, BackendError> {
-        let library = match lt::version() {
-            Ok(_) => Some(Library::new(&kernels.device)?),
-            // Slower, and no less right.
-            Err(_) => None,
-        };
         Ok(Products {
             kernels: Rc::clone(kernels),
-            library,
+            // Without it products are slower, and no less right.
+            library: Library::new(&kernels.device)?,
             plans: RefCell::default(),
             trial_bytes: Cell::new(0),
             problems: RefCell::default(),

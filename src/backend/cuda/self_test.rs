@@ -19,12 +19,12 @@ const LARGEST: f32 = 1.75;
 /// How far attention may lie from f64: values reach 1.75, and weights are rounded to 16 bits.
 const TOLERANCE: f64 = 2e-3;
 
-/// Runs both on the first GPU; says where the kernels came from.
+/// Runs both on a GPU; says where the kernels came from.
 ///
 /// # Errors
 /// What is missing, or which number is wrong.
-pub fn run(source: Source) -> Result<String, BackendError> {
-    let backend = CudaBackend::with_kernels(0, source, None)?;
+pub fn run(ordinal: usize, source: Source) -> Result<String, BackendError> {
+    let backend = CudaBackend::with_kernels(ordinal, source, None)?;
     product(&backend)?;
     for recipe in ["native", "AD", "RD", "SD"] {
         let recipe = Recipe::parse(recipe).map_err(|error| wrong(&error.to_string()))?;

@@ -19,7 +19,7 @@ pub struct Survey {
     pub compiler: Found<String>,
     /// Version and place of cuBLASLt; without it products are slower.
     pub products: Found<String>,
-    /// Whether kernels run and are right on the first GPU, and where they came from.
+    /// Whether kernels run and are right on the first GPU that is new enough, and where they came from.
     pub self_test: Found<String>,
     /// The same for those of the binary, which run where there is no compiler.
     pub embedded_self_test: Found<String>,
@@ -40,16 +40,17 @@ pub struct Gpu {
 
 /// Looks for everything; nothing is an error of the survey itself.
 pub fn survey() -> Survey {
-    let count = gpu_count();
+    let gpus: Vec<Found<Gpu>> = (0..gpu_count()).map(gpu).collect();
+    let first = gpus.iter().position(Result::is_ok).unwrap_or(0);
     Survey {
         driver: device::driver_version().map(|(major, minor)| format!("CUDA {major}.{minor}")),
-        gpus: (0..count).map(gpu).collect(),
+        gpus,
         compiler: compile::version()
             .map(|((major, minor), path)| format!("NVRTC {major}.{minor} ({})", path.display())),
         products: product::lt::version()
             .map(|(version, path)| format!("cuBLASLt {version} ({})", path.display())),
-        self_test: self_test::run(Source::Compiler),
-        embedded_self_test: self_test::run(Source::Embedded),
+        self_test: self_test::run(first, Source::Compiler),
+        embedded_self_test: self_test::run(first, Source::Embedded),
     }
 }
 

@@ -21,15 +21,14 @@ const TOLERANCE: Tolerance = Tolerance {
     attention_bf16: 1e-4,
 };
 
-/// The first GPU, or a note that there is none.
+/// The first GPU, or a note that there is none. One that does not work fails the test.
 fn gpu() -> Option<CudaBackend> {
-    match CudaBackend::new(0) {
-        Ok(backend) => Some(backend),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
+    match device::count() {
+        Ok(0) => println!("skipped: the driver sees no GPU"),
+        Err(error) => println!("skipped: {error}"),
+        Ok(_) => return Some(CudaBackend::new(0).unwrap()),
     }
+    None
 }
 
 fn suite(backend: &CudaBackend) -> Suite<'_, CudaBackend> {

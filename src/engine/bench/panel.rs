@@ -10,6 +10,7 @@ use crate::schema::LayerAbsmax;
 use super::floor::{Cost, Floor};
 use super::kernel::median;
 use super::observers::Count;
+use super::verify::taken_over;
 use super::{Bench, BenchError, Measured, Work};
 
 /// Tokens of the prompt whose answer is waited for first.
@@ -22,6 +23,11 @@ pub(super) const LONGEST_QUESTION: usize = 220;
 const WARM_TOKENS: u32 = 2;
 /// Tokens of a probe.
 const PROBE: usize = 16;
+
+/// Tokens that are generated one by one.
+fn generated(request: &GenerateRequest) -> usize {
+    request.max_new_tokens as usize - taken_over(request.draft.len())
+}
 
 /// Token ids from a counter.
 pub(super) fn ids(seed: usize, count: usize, vocabulary: u32) -> Vec<u32> {
@@ -289,22 +295,19 @@ impl<B: Timed> Bench<B> {
     }
 
     /// Floor of a batch: the operations and cache bytes of every sequence, and the weights once for
-    /// every step that full slots cannot avoid.
+    /// every step that full slots cannot avoid. What a draft holds that can be taken over is read in one
+    /// pass, as a prompt is.
     pub(super) fn floor(&self, recipe: &Recipe, batch: &Batch) -> Floor {
         let generate = batch.generate.iter().map(|request| {
-            let new = request.max_new_tokens as usize;
-            self.costs
-                .sequence(recipe, request.prompt_ids.len(), 1, new - 1)
+            let taken = taken_over(request.draft.len());
+            let (prompt, new) = (request.prompt_ids.len() + taken, generated(request));
+            self.costs.sequence(recipe, prompt, 1 + taken, new - 1)
         });
         let score = batch.score.iter().map(|request| {
             let (tokens, targets) = (request.ids.len() - 1, request.targets as usize);
             self.costs.sequence(recipe, tokens, targets, 0)
         });
-        let steps: usize = batch
-            .generate
-            .iter()
-            .map(|r| r.max_new_tokens as usize)
-            .sum();
+        let steps: usize = batch.generate.iter().map(generated).sum();
         let passes = steps.div_ceil(batch.slots).max(1);
         let weights = Cost {
             bytes: self.costs.weights_read(batch.slots) * passes as f64,

@@ -11,10 +11,15 @@ use super::{Bench, BenchError, Measured, Work};
 /// Part of an answer before the replaced token, in tenths.
 const REPLACED_AT: usize = 7;
 
+/// Tokens of a draft of so many that can be taken over.
+pub(super) fn taken_over(draft: usize) -> usize {
+    draft * REPLACED_AT / 10
+}
+
 /// An answer with one token replaced.
 fn draft(answer: &[u32], vocabulary: u32) -> Vec<u32> {
     let mut draft = answer.to_vec();
-    if let Some(id) = draft.get_mut(answer.len() * REPLACED_AT / 10) {
+    if let Some(id) = draft.get_mut(taken_over(answer.len())) {
         *id = (*id + 1) % vocabulary.max(1);
     }
     draft
@@ -66,7 +71,7 @@ impl<B: Timed> Bench<B> {
             seconds: verified.seconds,
             figure: verified.seconds,
             unit: "s",
-            floor: Some(self.floor(recipe, &plain)),
+            floor: Some(self.floor(recipe, &drafted)),
         })
     }
 }

@@ -51,17 +51,21 @@ impl Operands {
 }
 
 impl Library {
-    /// Opens the library.
+    /// Opens the library; `None` where it is missing or does not start, as under a driver that is older
+    /// than it.
     ///
     /// # Errors
-    /// [`BackendError::Device`] where it is missing.
-    pub fn new(device: &Rc<Device>) -> Result<Self, BackendError> {
-        library::open(Needed::Products)?;
-        Ok(Library {
+    /// [`BackendError::Device`] where the device has no room for its workspace.
+    pub fn new(device: &Rc<Device>) -> Result<Option<Self>, BackendError> {
+        if library::open(Needed::Products).is_err() {
+            return Ok(None);
+        }
+        let workspace = device.allocate(WORKSPACE, Purpose::Staging)?;
+        Ok(result::create_handle().ok().map(|handle| Library {
             device: Rc::clone(device),
-            handle: result::create_handle().map_err(failed("handle"))?,
-            workspace: device.allocate(WORKSPACE, Purpose::Staging)?,
-        })
+            handle,
+            workspace,
+        }))
     }
 
     /// At most `count` algorithms for `rows`, in the order in which the library ranks them; none
