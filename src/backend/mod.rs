@@ -116,8 +116,8 @@ pub trait Backend: Sized {
     /// Allocates a cache, or refuses the recipe by name.
     fn cache(&self, layout: &CacheLayout) -> Result<Self::Cache, BackendError>;
 
-    /// What a cache of this layout has room for in the memory that is free now, but for `reserved` bytes;
-    /// `None` where memory sets no limit that could be planned for.
+    /// What a cache of this layout has room for in the memory that is free now, but for what activations of
+    /// `reserved` bytes take that are not held yet; `None` where memory sets no limit that could be planned for.
     fn cache_limit(
         &self,
         _layout: &CacheLayout,

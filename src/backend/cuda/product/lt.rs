@@ -15,7 +15,7 @@ use crate::backend::cuda::recording::beside_no_recording;
 use crate::backend::cuda::tensor::Format;
 
 /// Bytes that algorithms may use beside their operands.
-const WORKSPACE: usize = 32 << 20;
+pub const WORKSPACE: usize = 32 << 20;
 
 /// The library on one device.
 pub struct Library {
