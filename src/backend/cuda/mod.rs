@@ -47,6 +47,7 @@ use device::{Buffer, Device, PURPOSES, launch};
 pub use functions::Expected;
 use functions::{Kernels, Source};
 pub use product::STEP_ROWS;
+use product::lt::WORKSPACE;
 use product::{Finish, Products};
 pub use ptx::archive as ptx_archive;
 use readout::Suppressed;
@@ -129,6 +130,16 @@ impl CudaBackend {
     /// [`BackendError::Device`].
     pub fn memory(&self) -> Result<(usize, usize), BackendError> {
         Ok(within(self.most_bytes, self.kernels.device.memory()?))
+    }
+
+    /// Bytes that are left for a cache beside activations of so many. What earlier passes grew to is held,
+    /// and does not count as free; the product library's workspace is no part of activations.
+    fn free_beside(&self, activations: usize) -> Result<usize, BackendError> {
+        let (free, _) = self.memory()?;
+        let held = self.kernels.device.allocated(Purpose::Staging) as usize;
+        let wanted = activations.saturating_sub(held.saturating_sub(WORKSPACE));
+        let reserved = wanted.saturating_add(self.products.trial_bytes());
+        Ok(free.saturating_sub(reserved))
     }
 
     /// Takes the device for one of at most `bytes` bytes of memory: caches are no larger than what is left

@@ -4,7 +4,6 @@ use super::cache::{CacheRoom, CudaCache};
 use super::device::Purpose;
 use super::experts::CudaRoutes;
 use super::product::Finish;
-use super::product::lt::WORKSPACE;
 use super::recording::Layers;
 use super::tensor::{CudaTensor, CudaVector, CudaWeight, of_one_type};
 use super::{CudaBackend, attention, readout};
@@ -103,14 +102,8 @@ impl Backend for CudaBackend {
         layout: &CacheLayout,
         reserved: usize,
     ) -> Result<Option<CacheLimit>, BackendError> {
-        let (free, _) = self.memory()?;
-        let room = CacheRoom::new(layout)?;
-        // What earlier passes grew to is held, and does not count as free; the library's workspace is no
-        // part of what is asked for.
-        let held = self.kernels.device.allocated(Purpose::Staging) as usize;
-        let reserved = reserved.saturating_sub(held.saturating_sub(WORKSPACE));
-        let reserved = reserved.saturating_add(self.products.trial_bytes());
-        Ok(Some(room.limit_in(free.saturating_sub(reserved))))
+        let free = self.free_beside(reserved)?;
+        Ok(Some(CacheRoom::new(layout)?.limit_in(free)))
     }
 
     fn embed(
